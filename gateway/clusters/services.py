@@ -14,6 +14,7 @@ from gateway.clusters.changes import Changes
 from gateway.config import Config
 from gateway.coordination.groups.group_service import GroupService
 from gateway.coordination.groups.group_transactions import group_transactions
+from gateway.coordination.transactions.cleaning import Cleaning
 from gateway.coordination.transactions.marker_links import MarkerLinks, client_ids
 from gateway.coordination.transactions.newest_connections import NewestConnections
 from gateway.coordination.transactions.reconciliation import Reconciliation
@@ -87,6 +88,7 @@ class ClusterServices:
             lambda: group_transactions(self._groups.coordinators.partitions), self._write_markers,
             config.transactions.max_timeout_ms, metrics,
         )  # fmt: skip
+        self._cleaning = Cleaning(fleet, self._logs, self._topics.cached, metrics)
         self.security = new_security(
             client, admin, config.pulsar, config.authorization, lambda: fleet.leads(SECURITY, 0)
         )
@@ -127,6 +129,7 @@ class ClusterServices:
         """Return after the first attempt to load each partition of the internal topics that is placed here."""
         await asyncio.gather(self._groups.start(), self._transactions.start())
         self._tasks.keep_running("reconciliation of transactions", self._reconciliation.follow)
+        self._tasks.keep_running("cleaning of compacted topics", self._cleaning.follow)
 
     def begin_to_start(self) -> None:
         """Start in the background."""

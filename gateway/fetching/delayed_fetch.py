@@ -10,11 +10,11 @@ from typing import Any
 from gateway.background import report, run_once
 from gateway.errors import fetch_error_code
 from gateway.fan_out import fan_out
+from gateway.fetching.committed_records import committed_records
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer
 from gateway.fetching.fetch_session import FetchedPartition
 from gateway.log.entries.log_entry import Slice
 from gateway.log.partition_log import PartitionLog
-from gateway.log.transactions.log_transactions import LogTransactions
 from gateway.pulsar.errors import PulsarError
 from protocol.kafka.buffers import RecordChunks
 from protocol.kafka.errors import ErrorCode
@@ -298,10 +298,19 @@ class DelayedFetch:
         if end is None:
             return row
         found = self._read(fetched.offset, partition_log, min(room, fetched.max_bytes), end, at_least_one=at_least_one)
-        if found is not None and found.size_bytes:
-            row.records = RecordChunks(found.chunks, found.size_bytes)
-            if self._params.read_committed:
-                row.aborted_transactions = _aborted(transactions, fetched.offset, found.next_offset)
+        if found is None or not found.size_bytes:
+            return row
+        row.records = RecordChunks(found.chunks, found.size_bytes)
+        if self._params.read_committed and transactions.flagged:
+            aborted = transactions.aborted_between(fetched.offset, found.next_offset)
+            if partition_log.source.compacted:  # the markers up to which clients would leave records out may be gone
+                chunks = committed_records(found.chunks, aborted)
+                row.records = RecordChunks(chunks, sum(map(len, chunks)))
+            else:
+                row.aborted_transactions = [
+                    _AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                    for each in aborted
+                ]
         return row
 
     def _read(
@@ -314,10 +323,3 @@ class DelayedFetch:
         if max_bytes <= 0:  # clients do not read their answers: this answer must not keep the whole entry in memory
             return found._replace(chunks=[bytes(chunk) for chunk in found.chunks])
         return found
-
-
-def _aborted(transactions: LogTransactions, offset: int, next_offset: int) -> list[_AbortedTransaction]:
-    return [
-        _AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-        for aborted in transactions.aborted_between(offset, next_offset)
-    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gateway.errors import KafkaError
 from gateway.log.bounds.end_target import EndTarget
@@ -17,7 +17,7 @@ from gateway.log.bounds.log_bounds import LogBounds, read_bounds
 from gateway.log.bounds.log_end import UNKNOWN_OFFSET, LogEnd, Receipt, Resolved
 from gateway.log.entries.chunked_messages import is_piece
 from gateway.log.entries.log_entry import Buffer, LogEntry
-from gateway.log.entries.message_entry import Messages
+from gateway.log.entries.message_entry import Messages, encode_removals
 from gateway.log.reading.cache import LogTail
 from gateway.log.reading.end_refresh import EndRefresh
 from gateway.log.reading.log_reader import LogReader
@@ -39,7 +39,7 @@ from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import BatchHeader, stamp_offsets
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.offset_span import empty_batches
+from protocol.kafka.offset_span import empty_batch, empty_batches
 
 
 class PartitionLog:
@@ -83,7 +83,7 @@ class PartitionLog:
         )  # fmt: skip
         self.transactions = LogTransactions(
             topic, resources, bounds, end, self.start, self.waiters, self.writer.append_control,
-            self.producers.state.fence, self.writer.tag_entries,
+            self.producers.state.fence, self.writer.tag_entries, is_compacted, self._drop_cached,
         )  # fmt: skip
         self.producers.state.has_transaction = lambda producer_id: producer_id in self.transactions.open
         self._lookup = ReceiptLookup(topic, shared.readers.entries, end, self._receipt_found)
@@ -149,6 +149,27 @@ class PartitionLog:
         if header.producer_id >= 0:
             self.transactions.check(header)
         return self.writer.append(data, header, source, done, messages)
+
+    async def append_removals(self, compaction_keys: Sequence[bytes]) -> None:
+        """Append tombstones of compaction keys, as the leader, and wait until they are written.
+
+        Raises PulsarError, and KafkaError.
+        """
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(_: int, error: Exception | None) -> None:
+            if written.done():
+                return
+            if error is None:
+                written.set_result(None)
+            else:
+                written.set_exception(error)
+
+        data = memoryview(empty_batch(0, len(compaction_keys)))
+        await self.writer.wait_until_ready()
+        self._check_open()
+        self.writer.append_removals(data, len(compaction_keys), done, encode_removals(compaction_keys))
+        await written
 
     def _check_open(self) -> None:
         if self.closed:
@@ -226,6 +247,10 @@ class PartitionLog:
         if sent.checkpoint is not None:
             self.transactions.checkpoint_written(position, sent.checkpoint)
 
+    def _drop_cached(self) -> None:
+        self._tail.clear()
+        self._shared.readers.close_all(self.source)
+
     def _on_quiet(self) -> bool:
         return self._follower.follow_if_wanted()
 
@@ -262,8 +287,7 @@ class PartitionLog:
         self.end.close()
         self._lookup.close()
         self.transactions.close()
-        self._tail.clear()
-        self._shared.readers.close_all(self.source)
+        self._drop_cached()
         self._follower.close()
         await self.writer.close()
         self._target.fail(ClientClosedError("the log was closed"))

@@ -152,6 +152,9 @@ class Metrics(Collector):
         self.transactions_hanging = self._own(
             "transactions_hanging", "Transactions in partitions led here that no coordinator knows"
         )
+        self.uncleanable_partitions = self._own(
+            "uncleanable_partitions", "Compacted partitions with transactions, led here, that could not be cleaned"
+        )
         self.transactions_oldest_seconds = self._own(
             "transactions_oldest_seconds", "How long the oldest of these transactions has been open"
         )

@@ -245,6 +245,17 @@ class TopicsAdmin:
         found = await self._http.get_json(topic_path(topic, "messageid", str(timestamp_ms)))
         return Position(found["ledgerId"], found["entryId"])
 
+    # Compaction.
+
+    async def compact(self, topic: str) -> None:
+        """Have Pulsar begin to compact a topic. Status 409 if it does so already."""
+        await self._http.request("PUT", topic_path(topic, "compaction"))
+
+    async def compaction_status(self, topic: str) -> str:
+        """NOT_RUN, RUNNING, SUCCESS or ERROR."""
+        found: str = (await self._http.get_json(topic_path(topic, "compaction")))["status"]
+        return found
+
     # Subscriptions.
 
     async def subscriptions(self, topic: str) -> list[str]:

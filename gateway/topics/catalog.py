@@ -144,7 +144,8 @@ class TopicCatalog(KnownTopics):
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if not topic.has_transactions:
-                await self._alter(topic, replace(topic, has_transactions=True))
+                can_compact = topic.compacts and topic.messages_only
+                await self._alter(topic, replace(topic, has_transactions=True, has_compaction_keys=can_compact))
                 if topic.compacts:
                     await asyncio.sleep(POLICY_REACHES_ALL_S)
 

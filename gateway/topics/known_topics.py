@@ -17,6 +17,7 @@ from gateway.pulsar.errors import RequestTimeoutError
 from gateway.topics import topic_names
 from gateway.topics.policy_changes import PolicyChanges
 from gateway.topics.topic import (
+    COMPACTION_KEYS,
     HAS_TRANSACTIONS,
     MESSAGES_ONLY,
     TOPIC_ID,
@@ -231,7 +232,7 @@ class KnownTopics:
         topic = Topic(
             name, pulsar_name, topic_id(properties.get(TOPIC_ID), pulsar_name), max(1, partitions),
             partitions > 0, stored_configs(pulsar_name, properties), time.monotonic(), self._defaults,
-            MESSAGES_ONLY in properties, HAS_TRANSACTIONS in properties,
+            MESSAGES_ONLY in properties, HAS_TRANSACTIONS in properties, COMPACTION_KEYS in properties,
         )  # fmt: skip
         before = self._topics.get(name)
         if before is not None and before.topic_id != topic.topic_id:

@@ -82,7 +82,8 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
         TopicConfig("compression.zstd.level", _I, "3", whole(_I, -131072, 22), "compression.zstd.level",
             "Level for compression.type=zstd." + _KEPT + "the default level is used."),
         TopicConfig("delete.retention.ms", _L, "86400000", whole(_L, 0), "log.cleaner.delete.retention.ms",
-            "How long tombstones of compacted topics stay." + _KEPT + "Pulsar's compaction removes them at once."),
+            "How long tombstones stay in compacted topics with transactions. In others, Pulsar's compaction removes "
+            "them at once.", Effect.GATEWAY),
         TopicConfig(ENTRY_FORMAT, _S, "auto", one_of("auto", "kafka", "pulsar"), None,
             "How records are stored in Pulsar: kafka keeps whole record batches, pulsar writes a message for each "
             "record, which native Pulsar consumers read. auto means pulsar for compacted topics and kafka for all "
@@ -129,9 +130,11 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "Whether records keep their producer's timestamps or get the time at which the gateway appends them.",
             Effect.GATEWAY),
         TopicConfig("min.cleanable.dirty.ratio", _D, "0.5", ratio, "log.cleaner.min.cleanable.ratio",
-            "How much of a log must be uncompacted before it is compacted." + _COMPACTOR),
+            "How much of a compacted topic with transactions must be new before it is cleaned. Pulsar's compaction of "
+            "others has no such setting.", Effect.GATEWAY),
         TopicConfig("min.compaction.lag.ms", _L, "0", whole(_L, 0), "log.cleaner.min.compaction.lag.ms",
-            "How long a record stays uncompacted at least." + _COMPACTOR),
+            "How long a record of a compacted topic with transactions stays at least. Pulsar's compaction of others "
+            "has no such setting.", Effect.GATEWAY),
         TopicConfig("min.insync.replicas", _I, "1", whole(_I, 1), "min.insync.replicas",
             "Replicas that must have a record before it is acknowledged." + _KEPT + "Pulsar's write and ack quorums "
             "decide."),

@@ -47,14 +47,17 @@ def policies(
     compacts = has_policy(configs, "compact")
     kept_for_ever = not has_policy(configs, "delete")
     if compacts and compactable:
-        threshold = min(int(configs.get("segment.bytes", defaults["segment.bytes"])), COMPACTION_THRESHOLD_BYTES)
-        if has_transactions:
-            threshold = OUT_OF_REACH_BYTES
+        threshold = OUT_OF_REACH_BYTES if has_transactions else compaction_threshold(configs, defaults)
         # The policy makes the broker's compaction cursor, which holds what has not been compacted.
         return {TopicPolicy.COMPACTION_THRESHOLD: threshold, **_deletion(configs, defaults, expires=not kept_for_ever)}
     if kept_for_ever:
         return {TopicPolicy.COMPACTION_THRESHOLD: None, **_no_deletion()}
     return {TopicPolicy.COMPACTION_THRESHOLD: None, **_deletion(configs, defaults, expires=True)}
+
+
+def compaction_threshold(configs: Mapping[str, str], defaults: Mapping[str, str]) -> int:
+    """Bytes of new data after which a topic is compacted."""
+    return min(int(configs.get("segment.bytes", defaults["segment.bytes"])), COMPACTION_THRESHOLD_BYTES)
 
 
 def _deletion(configs: Mapping[str, str], defaults: Mapping[str, str], *, expires: bool) -> Policies:

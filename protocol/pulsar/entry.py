@@ -105,6 +105,7 @@ def encode_message(
     value: Buffer | None,
     *,
     key: bytes | None = None,
+    ordering_key: bytes | None = None,
     properties: Iterable[tuple[str, bytes]] = (),
     event_time_ms: int | None = None,
 ) -> bytes:
@@ -114,6 +115,8 @@ def encode_message(
         single.null_value = True
     if key is not None:
         single.partition_key, single.partition_key_b64_encoded = _encode_key(key)
+    if ordering_key is not None:
+        single.ordering_key = ordering_key
     for name, content in properties:
         single.properties.add(key=name.encode(), value=content)
     if event_time_ms is not None:

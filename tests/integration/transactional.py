@@ -20,7 +20,7 @@ class Transactions:
         self._producer.init_transactions(TIMEOUT_S)
         self._producer.begin_transaction()
 
-    def write(self, topic: str, *values: bytes, partition: int = 0, key: bytes | None = None) -> None:
+    def write(self, topic: str, *values: bytes | None, partition: int = 0, key: bytes | None = None) -> None:
         """Write the values. When it returns, they are stored."""
         failed: list[KafkaError] = []
         for value in values:
@@ -43,6 +43,13 @@ def read(
     bootstrap: str, topic: str, *, committed: bool = True, start: int = OFFSET_BEGINNING, partition: int = 0
 ) -> list[bytes | None]:
     """All values to the end of the partition as a consumer with this isolation level sees it."""
+    return [value for _, value in read_pairs(bootstrap, topic, committed=committed, start=start, partition=partition)]
+
+
+def read_pairs(
+    bootstrap: str, topic: str, *, committed: bool = True, start: int = OFFSET_BEGINNING, partition: int = 0
+) -> list[tuple[bytes | None, bytes | None]]:
+    """As ``read``, with their keys."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False,
@@ -50,7 +57,7 @@ def read(
             "isolation.level": "read_committed" if committed else "read_uncommitted",
         }
     )  # fmt: skip
-    found: list[bytes | None] = []
+    found: list[tuple[bytes | None, bytes | None]] = []
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
         while True:
@@ -60,6 +67,6 @@ def read(
             if error is not None:
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 return found
-            found.append(message.value())
+            found.append((message.key(), message.value()))
     finally:
         consumer.close()

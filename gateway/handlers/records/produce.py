@@ -138,6 +138,8 @@ class ProduceCall:
                 part.log is None or not part.log.ready_for(part.produced.header, client.number, client.arrived_s)
             ):
                 return False
+            if part.topic is not None and part.topic.compacts and self._begins_transactions(part):
+                return False
         return True
 
     @property
@@ -193,12 +195,28 @@ class ProduceCall:
             # First, so that the log's producer state, when it is read, has the previous leader's last batches.
             self._check_leader(part, part.produced.header)
             header = part.produced.header
-            if header.is_transactional and not part.topic.has_transactions:
-                await self.call.cluster.topics.begin_transactions(part.topic.name)
+            if self._begins_transactions(part):
+                await self._begin_transactions(part, part.topic.name)
             await part.log.prepare(header, self.call.client.number, self.call.client.arrived_s)
             if header.is_transactional and header.producer_id >= 0:
                 partition = TopicPartition(part.topic.name, part.answer.index)
                 await verify(self.call, part.log.transactions, partition, header)
+
+    @staticmethod
+    def _begins_transactions(part: Part) -> bool:
+        """As far as is known here; another gateway may have seen the first one."""
+        if part.topic is None or part.log is None or part.produced is None or part.topic.has_transactions:
+            return False
+        return part.produced.header.is_transactional or (part.topic.compacts and part.log.transactions.flagged)
+
+    async def _begin_transactions(self, part: Part, name: str) -> None:
+        """From then on the records of a compacted topic are stored in another way."""
+        await self.call.cluster.topics.begin_transactions(name)
+        part.topic = await self.call.cluster.topics.get(name)
+        if part.topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if part.topic.has_compaction_keys:
+            await self._decode(part)
 
     async def append_in_slices(self) -> Reply:
         """As ``append``, for very many batches: others get their turn between them."""

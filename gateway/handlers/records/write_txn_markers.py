@@ -147,7 +147,8 @@ async def _prepared(cluster: Cluster, name: str, partition: int) -> tuple[Partit
     _check_leads(cluster, name, partition)
     partition_log = await cluster.logs.open(topic, partition, urgent=True)
     await partition_log.prepare_marker()
-    return partition_log, MarkerForm(topic.writes_messages, topic.config("message.timestamp.type") == "LogAppendTime")
+    log_append_time = topic.config("message.timestamp.type") == "LogAppendTime"
+    return partition_log, MarkerForm(topic.writes_messages, topic.has_compaction_keys, log_append_time)
 
 
 def _check_leads(cluster: Cluster, name: str, partition: int) -> None:

@@ -22,6 +22,7 @@ from gateway.log.entries.message_entry import (
     MESSAGES_FORMAT,
     decode_entry,
     decode_marker_entry,
+    is_removal,
     stored_batches,
     stored_marker,
 )
@@ -29,7 +30,7 @@ from gateway.observability.logs import SparseLog
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import NO_TIMESTAMP, CorruptBatch, stamp_offsets
-from protocol.kafka.offset_span import batch_extents, empty_batch, span_offsets
+from protocol.kafka.offset_span import batch_extents, empty_batch, empty_batches, span_offsets
 from protocol.kafka.records import Record, encode_batch
 from protocol.pulsar.entry import EntryError, NativeMessage, iter_messages
 from protocol.pulsar.frames import encode_metadata_properties
@@ -125,6 +126,8 @@ def _converted(entry: Entry, base_offset: int, count: int, max_bytes: int) -> Bu
     messages = iter_messages(entry.metadata, entry.payload, max_bytes)  # an iterator: there may be millions
     batches = stored_batches(entry.metadata)
     if batches is not None:
+        if is_removal(entry.metadata):
+            return empty_batch(base_offset, count)
         marker = stored_marker(entry.metadata, batches[0])
         if marker is not None and len(batches) == count == 1:
             return decode_marker_entry(batches[0], marker, messages, base_offset)
@@ -160,7 +163,8 @@ def collect(
 ) -> Slice:
     """Whole batches of ``entries[first:]`` from ``offset`` on that end at or before ``before``, up to ``max_bytes``.
 
-    With ``at_least_one`` the first batch is returned whole whatever its size (KIP-74).
+    With ``at_least_one`` the first batch is returned whole whatever its size (KIP-74). An empty batch takes the
+    place of offsets that are missing just ``before``: no later batch leads consumers past them.
     """
     chunks: list[Buffer] = []
     size_bytes, next_offset = 0, offset
@@ -176,6 +180,11 @@ def collect(
             next_offset = entry.next_offset
             continue
         if entry.base_offset >= before:
+            missing = empty_batches(next_offset, before) if next_offset < before else b""
+            if missing and (size_bytes + len(missing) <= max_bytes or (at_least_one and not chunks)):
+                chunks.append(missing)
+                size_bytes += len(missing)
+                next_offset = before
             break
         data, end_offset = entry.data, entry.next_offset
         if end_offset > before:

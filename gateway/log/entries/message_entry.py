@@ -7,20 +7,27 @@ compaction sees their keys. Properties keep what only Kafka has, so that the gat
                    kafka.batches  for each batch `count,attributes,producer id,producer epoch,base sequence`, separated
                                   by semicolons: the producer states can be rebuilt from the log
                    kafka.control  of a transaction marker, `type,coordinator epoch`: a marker is an entry of its own
-                                  whose one message has neither key nor value
+                                  with one message
+                   kafka.removes  the messages are tombstones of compaction keys (see below), not records
     of a message,  kafka.record   words, separated by spaces:
     where needed                  `empty`     the value is empty and stored as one byte, because compaction treats
                                               messages without bytes as tombstones
+                                  `null`      the value is null and stored as one byte, so that it is no tombstone
                                   `3v`, `3n`  the value of header 3 is stored as base64 (v), or is null (n)
                                   `3k`, `3K`  name and value of header 3 are stored as base64; with K, the value is null
+
+In a compacted topic with transactions Pulsar must not decide which message of a key is the last one: that may be of an
+aborted transaction. There each message has its own compaction key as its key, and the record's key as its ordering key.
+So Pulsar's compaction keeps all messages except those whose compaction keys have tombstones.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+import os
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import chain, count, islice
 from typing import NamedTuple
 
 from protocol.kafka.batch import CONTROL_MASK, NO_SEQUENCE, BatchHeader
@@ -37,8 +44,12 @@ BATCHES_PROPERTY = "kafka.batches"
 _INT16, _INT32, _INT64 = 2**15, 2**31, 2**63
 RECORD_PROPERTY = "kafka.record"
 CONTROL_PROPERTY = "kafka.control"
-EMPTY = "empty"
+REMOVES_PROPERTY = "kafka.removes"
+EMPTY, NULL = "empty", "null"
 STANDS_FOR_EMPTY = b"\0"
+_HERE_ALONE = MessageMetadata(replicate_to=["__local__"]).SerializePartialToString()
+"""Other clusters have the records in another order. Pulsar's own name for messages that are not replicated."""
+_KEY_BYTES = 12
 _TIMESTAMP_TYPE, _TRANSACTIONAL = 0x08, 0x10
 _NO_TIMESTAMP = -1
 _CODECS = {
@@ -73,9 +84,24 @@ Messages = bytes | EncodedEntry
 """The messages of one batch, to be put into an entry with others; or a complete entry."""
 
 
-def encode_record(record: Record, *, compacted: bool) -> bytes:
-    """The message of a record. ``compacted`` protects empty values from Pulsar's compaction."""
-    return _message(record, compacted)
+def compaction_keys() -> Iterator[bytes]:
+    """No other message has such a key: the keys of one batch begin with the same random characters."""
+    batch = base64.b64encode(os.urandom(_KEY_BYTES))
+    return (b"%s.%d" % (batch, number) for number in count())
+
+
+def encode_record(record: Record, *, compacted: bool, compaction_key: bytes | None = None) -> bytes:
+    """The message of a record. ``compacted`` protects empty values from Pulsar's compaction; ``compaction_key`` all."""
+    return _message(record, compacted, compaction_key)
+
+
+def encode_removals(keys: Sequence[bytes]) -> EncodedEntry:
+    """An entry with which Pulsar's compaction removes the messages of these compaction keys."""
+    plain = b"".join([encode_message(None, key=key) for key in keys])
+    stored = [(FORMAT_PROPERTY, MESSAGES_FORMAT), (BATCHES_PROPERTY, f"{len(keys)},0,-1,-1,-1"), (REMOVES_PROPERTY, "")]
+    metadata = MessageMetadata(compression=CompressionType.LZ4, uncompressed_size=len(plain))
+    fields = encode_metadata_properties(stored) + metadata.SerializePartialToString() + _HERE_ALONE
+    return EncodedEntry(compress(CompressionType.LZ4, plain), fields)
 
 
 def encode_entry(batches: Sequence[tuple[BatchHeader, bytes]]) -> EncodedEntry:
@@ -94,26 +120,37 @@ def encode_entry(batches: Sequence[tuple[BatchHeader, bytes]]) -> EncodedEntry:
     return EncodedEntry(compress(_CODECS[codec], plain), fields)
 
 
-def encode_marker_entry(header: BatchHeader, marker: TransactionMarker) -> EncodedEntry:
-    """The entry of a transaction marker whose control batch has this header."""
+def encode_marker_entry(header: BatchHeader, marker: TransactionMarker, *, compacted: bool) -> EncodedEntry:
+    """The entry of a transaction marker whose control batch has this header. ``compacted`` has it kept."""
     stored = f"1,{header.attributes},{marker.producer_id},{marker.producer_epoch},{NO_SEQUENCE}"
     fields = encode_metadata_properties([
         (FORMAT_PROPERTY, MESSAGES_FORMAT), (BATCHES_PROPERTY, stored),
         (CONTROL_PROPERTY, f"{marker.type.value},{marker.coordinator_epoch}"),
     ])  # fmt: skip
+    if compacted:
+        kept = encode_message(STANDS_FOR_EMPTY, key=next(compaction_keys()), event_time_ms=header.max_timestamp)
+        return EncodedEntry(kept, fields)
     return EncodedEntry(encode_message(None, event_time_ms=header.max_timestamp), fields)
 
 
-def _message(record: Record, compacted: bool) -> bytes:
+def _message(record: Record, compacted: bool, compaction_key: bytes | None) -> bytes:
     properties, words = _properties(record.headers)
     value = record.value
     if compacted and value == b"":
         value = STANDS_FOR_EMPTY
         words.append(EMPTY)
+    key, ordering_key = record.key, None
+    if compaction_key is not None and key is not None:
+        key, ordering_key = compaction_key, key
+        if value is None:
+            value = STANDS_FOR_EMPTY
+            words.append(NULL)
     if words:
         properties.append((RECORD_PROPERTY, " ".join(words).encode()))
     event_time_ms = record.timestamp if record.timestamp >= 0 else None
-    return encode_message(value, key=record.key, properties=properties, event_time_ms=event_time_ms)
+    return encode_message(
+        value, key=key, ordering_key=ordering_key, properties=properties, event_time_ms=event_time_ms
+    )
 
 
 def _properties(headers: Headers) -> tuple[Properties, list[str]]:
@@ -161,6 +198,22 @@ def stored_batches(metadata: MessageMetadata) -> list[StoredBatch] | None:
     if sum(batch.record_count for batch in batches) != metadata.num_messages_in_batch:
         raise EntryError(f"{BATCHES_PROPERTY} and the entry's metadata have different counts")
     return batches
+
+
+def is_removal(metadata: MessageMetadata) -> bool:
+    """Its messages are no records (`encode_removals`)."""
+    return any(p.key == REMOVES_PROPERTY.encode() for p in metadata.properties)
+
+
+def record_key(message: NativeMessage) -> bytes | None:
+    """Of a message that a gateway wrote. With an ordering key, the message's key is its compaction key."""
+    return message.key if message.ordering_key is None else message.ordering_key
+
+
+def record_value(message: NativeMessage, words: Container[str]) -> bytes | None:
+    if message.null_value or NULL in words:
+        return None
+    return b"" if EMPTY in words else bytes(message.value)
 
 
 def stored_marker(metadata: MessageMetadata, batch: StoredBatch) -> TransactionMarker | None:
@@ -212,18 +265,19 @@ def decode_entry(batches: Sequence[StoredBatch], messages: Iterable[NativeMessag
 
 
 def _decode_batch(batch: StoredBatch, records: Iterator[Record], base_offset: int) -> bytearray:
-    count, attributes, producer_id, producer_epoch, base_sequence = batch
+    offset_count, attributes, producer_id, producer_epoch, base_sequence = batch
     first = next(records, None)
     if first is None:
         return empty_batch(
-            base_offset, count, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
-        )
+            base_offset, offset_count, producer_id=producer_id, producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )  # fmt: skip
     data = encode_batch(
         chain((first,), records), base_offset=base_offset, log_append_time=bool(attributes & _TIMESTAMP_TYPE),
         transactional=bool(attributes & _TRANSACTIONAL), producer_id=producer_id, producer_epoch=producer_epoch,
         base_sequence=base_sequence,
     )  # fmt: skip
-    span_offsets(data, count)
+    span_offsets(data, offset_count)
     return data
 
 
@@ -231,15 +285,15 @@ def _records(messages: Iterable[NativeMessage]) -> Iterator[Record]:
     for offset_delta, message in enumerate(messages):
         if message.compacted_out:
             continue
-        words, properties = _words(message)
-        value = None if message.null_value else b"" if EMPTY in words else bytes(message.value)
+        words, properties = record_words(message)
+        value = record_value(message, words)
         timestamp = _NO_TIMESTAMP if message.event_time_ms is None else message.event_time_ms
         if timestamp >= _INT64:
             timestamp = _NO_TIMESTAMP
-        yield Record(offset_delta, timestamp, message.key, value, _headers(properties, words))
+        yield Record(offset_delta, timestamp, record_key(message), value, _headers(properties, words))
 
 
-def _words(message: NativeMessage) -> tuple[set[str], Sequence[tuple[str, bytes]]]:
+def record_words(message: NativeMessage) -> tuple[set[str], Sequence[tuple[str, bytes]]]:
     properties = message.properties
     if properties and properties[-1][0] == RECORD_PROPERTY:
         return set(properties[-1][1].decode(errors="replace").split()), properties[:-1]

@@ -22,8 +22,9 @@ from gateway.log.transactions.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
+from gateway.log.transactions.cleaned import end_of_view
 from gateway.pulsar.position import Position
-from gateway.pulsar.reader import Entry
+from gateway.pulsar.reader import Entry, Start
 from protocol.pulsar.frames import encode_metadata_properties
 
 CHECKPOINT, CHECKPOINT_AT = "kafka.checkpoint", "kafka.checkpoint.at"
@@ -130,18 +131,24 @@ def checkpoint_of(entry: Entry) -> Checkpoint | None:
     return found if found.position < entry.position else None
 
 
-async def find_last(resources: Resources, topic: str, last: Position) -> tuple[Position, Checkpoint] | None:
-    """The newest checkpoint that the log's end leads to, and its entry. Raises as ``read_checkpoint`` does."""
+async def find_last(
+    resources: Resources, topic: str, last: Position, *, compacted: bool = False
+) -> tuple[Position, Checkpoint] | None:
+    """The newest checkpoint that the log's end leads to, and its entry. Raises as ``read_checkpoint`` does.
+
+    With ``compacted`` the topic is read as Pulsar's compaction has left it.
+    """
+    last = await end_of_view(resources, topic, last, compacted=compacted)
     for count in LOOK_BACK_ENTRIES:
-        entry = await _last_with_some(resources, topic, last, count)
+        entry = await _last_with_some(resources, topic, last, count, compacted=compacted)
         if entry is None:
             continue
         found = checkpoint_of(entry)
         if found is not None:
             return entry.position, found
-        return await _found_at(resources, topic, _named_by(entry))
+        return await _found_at(resources, topic, _named_by(entry), compacted=compacted)
     properties = await resources.admin.topics.managed_ledger_properties(topic)
-    return await _found_at(resources, topic, _position(properties.get(CHECKPOINT_AT, "")))
+    return await _found_at(resources, topic, _position(properties.get(CHECKPOINT_AT, "")), compacted=compacted)
 
 
 async def keep(resources: Resources, topic: str, entry: Position) -> None:
@@ -150,18 +157,22 @@ async def keep(resources: Resources, topic: str, entry: Position) -> None:
 
 
 async def _found_at(
-    resources: Resources, topic: str, position: Position | None
+    resources: Resources, topic: str, position: Position | None, *, compacted: bool
 ) -> tuple[Position, Checkpoint] | None:
-    found = None if position is None else await read_checkpoint(resources, topic, position)
+    found = None if position is None else await read_checkpoint(resources, topic, position, compacted=compacted)
     return None if position is None or found is None else (position, found)
 
 
-async def read_checkpoint(resources: Resources, topic: str, position: Position) -> Checkpoint | None:
-    """The checkpoint in that entry; None if retention has deleted the entry and all entries before it.
+async def read_checkpoint(
+    resources: Resources, topic: str, position: Position, *, compacted: bool = False
+) -> Checkpoint | None:
+    """The checkpoint in that entry; None if compaction has removed it, or retention has, with all entries before it.
 
     Raises MalformedCheckpointError if the entry has no checkpoint, PulsarError and TimeoutError.
     """
-    async with aclosing(_entries(resources, topic, position, position)) as entries:
+    if await end_of_view(resources, topic, position, compacted=compacted) < position:
+        return None
+    async with aclosing(_entries(resources, topic, position, position, compacted=compacted)) as entries:
         async for entry in entries:
             if entry.position != position:
                 break
@@ -172,20 +183,23 @@ async def read_checkpoint(resources: Resources, topic: str, position: Position) 
     return None
 
 
-async def _last_with_some(resources: Resources, topic: str, last: Position, count: int) -> Entry | None:
+async def _last_with_some(
+    resources: Resources, topic: str, last: Position, count: int, *, compacted: bool
+) -> Entry | None:
     stats = await resources.admin.topics.internal_stats(topic) if count > 1 else None
     start = last if stats is None else back_from(stats.ledgers, last, count - 1)
     found = None
-    if isinstance(start, Position):
-        async with aclosing(_entries(resources, topic, start, last)) as entries:
-            async for entry in entries:
-                if _property(entry, CHECKPOINT) is not None or _named_by(entry) is not None:
-                    found = entry
+    async with aclosing(_entries(resources, topic, start, last, compacted=compacted)) as entries:
+        async for entry in entries:
+            if _property(entry, CHECKPOINT) is not None or _named_by(entry) is not None:
+                found = entry
     return found
 
 
-def _entries(resources: Resources, topic: str, start: Position, last: Position) -> AsyncGenerator[Entry, None]:
-    return read_entries(resources.client, topic, start, last, admin=resources.admin)
+def _entries(
+    resources: Resources, topic: str, start: Start, last: Position, *, compacted: bool
+) -> AsyncGenerator[Entry, None]:
+    return read_entries(resources.client, topic, start, last, read_compacted=compacted, admin=resources.admin)
 
 
 def _named_by(entry: Entry) -> Position | None:

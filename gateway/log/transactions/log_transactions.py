@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -21,22 +21,22 @@ from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.bounds.log_end import LogEnd
 from gateway.log.bounds.transaction_flag import flagged_position, write_flag
 from gateway.log.entries.log_entry import Buffer
-from gateway.log.entries.message_entry import encode_marker_entry
 from gateway.log.reading.log_start import LogStart
 from gateway.log.reading.waiters import Waiters
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun, outcome_of
 from gateway.log.transactions.checkpoint import MAX_ENDED, NO_ENTRY, Checkpoint, MalformedCheckpointError
 from gateway.log.transactions.checkpoints import KEPT_EVERY, Checkpoints, NextTag, Tag, find_last, keep, read_checkpoint
+from gateway.log.transactions.cleaned import CleanedPlace
 from gateway.log.transactions.events import EntryEvents, events_of
-from gateway.log.transactions.marker_appends import AppendControl, Ending, MarkerForm
+from gateway.log.transactions.marker_appends import AppendControl, MarkerAppends, MarkerForm
 from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
 from gateway.log.transactions.verifications import VerificationLostError, Verifications
 from gateway.pulsar.position import Position
-from protocol.kafka.batch import NO_PRODUCER_EPOCH, BatchHeader, parse_header
+from protocol.kafka.batch import NO_PRODUCER_EPOCH, BatchHeader
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.transaction_marker import MarkerType, TransactionMarker, encode_marker
+from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
 
 RETRY_S = 1.0
 """After this time, a log whose transactions could not be read is read again, if fetches wait for that."""
@@ -60,10 +60,13 @@ class LogTransactions:
         append: AppendControl,
         fence: Callable[[int, int], None],
         tag_entries: Callable[[NextTag], None],
+        is_compacted: Callable[[], bool],
+        drop_cached: Callable[[], None],
     ) -> None:
         """``fence`` refuses batches of earlier epochs of a producer from now on.
 
-        ``tag_entries`` sets the function that returns what each entry carries from now on.
+        ``tag_entries`` sets the function that returns what each entry carries from now on. ``drop_cached`` has readers
+        read all entries again.
         """
         self.verifications = Verifications()
         self.loaded = bounds.flag is None
@@ -73,7 +76,6 @@ class LogTransactions:
         self._end = end
         self._start = start
         self._waiters = waiters
-        self._append = append
         self._fence = fence
         self._flag: Position | None = None
         self._flagging = SharedRun(self._find_or_write_flag)
@@ -86,7 +88,7 @@ class LogTransactions:
         self._held: list[EntryEvents] | None = None
         """Events that arrived in the meantime, while older entries are read. None if some events were missed."""
         self._failed_s = 0.0
-        self._ending: dict[int, Ending] = {}
+        self._markers = MarkerAppends(append)
         self._doubted: set[int] = set()
         """Producers whose open transactions may be unknown to their coordinators."""
         self.checkpoints = Checkpoints()
@@ -95,7 +97,9 @@ class LogTransactions:
         self._keeping = SharedRun(self._keep_newest)
         self._older = NO_ENTRY
         """The entry whose checkpoint has the transactions that were aborted before those in the state."""
+        self._cleaned = CleanedPlace(resources, pulsar_topic, is_compacted)
         self._tag_entries = tag_entries
+        self._drop_cached = drop_cached
         self._found_flag(bounds.flag)
 
     # The state
@@ -107,6 +111,8 @@ class LogTransactions:
 
     def knows(self, fetch_offset: int) -> bool:
         """Whether the open transactions are known, and those that were aborted from that offset on."""
+        if self._flag is not None and self._cleaned.is_outdated:
+            return False
         return self.loaded and max(fetch_offset, self._start.offset) >= self._state.aborted_from
 
     @property
@@ -155,7 +161,7 @@ class LogTransactions:
             return False
         found = self._state.open.get(header.producer_id)
         is_open = found is not None and found.producer_epoch == header.producer_epoch
-        return not is_open or header.producer_id in self._ending or header.producer_id in self._doubted
+        return not is_open or header.producer_id in self._markers or header.producer_id in self._doubted
 
     def _is_fenced(self, header: BatchHeader) -> bool:
         found = self._state.open.get(header.producer_id)
@@ -241,6 +247,10 @@ class LogTransactions:
         aborted = tuple(self._state.aborted_from_to(since, place.offset))
         return place._replace(aborted=aborted, aborted_from=since, before=before)
 
+    def cleaned_to(self, position: Position, offset: int, aborted: Sequence[AbortedTransaction]) -> Checkpoint:
+        """Behind this entry, below which all is decided and only these may still have records. If it is ``loaded``."""
+        return Checkpoint(position, offset, {}, tuple(aborted), ended=self._state.last_ended(MAX_ENDED))
+
     def _place(self, position: Position, next_offset: int) -> Checkpoint:
         """The open transactions after this entry, up to which all is applied, and the ones that ended last."""
         return Checkpoint(position, next_offset, dict(self._state.open), ended=self._state.last_ended(MAX_ENDED))
@@ -251,6 +261,11 @@ class LogTransactions:
         """Wait until ``loaded``. Raises PulsarError, KafkaError and TimeoutError."""
         while not self.loaded:
             await outcome_of(self._loading or self._begin_loading(self._end.next_offset))
+
+    async def prepare_to_read(self, offset: int) -> None:
+        """Have it know what was aborted from that offset on. Raises as ``prepare`` does."""
+        while not self.knows(offset):
+            await outcome_of(self._loading or self._begin_loading(offset))
 
     def start_loading(self, fetch_offset: int) -> None:
         """Begin to load what is needed from that offset on. Wakes the log's waiters at the end and for a retry."""
@@ -275,33 +290,53 @@ class LogTransactions:
         self._waiters.wake()
 
     async def _load(self, fetch_offset: int) -> None:
+        if self._cleaned.is_outdated and self.flagged:
+            self._forget()
+            self._drop_cached()  # what was read as it was before
+        elif self._cleaned.is_outdated:
+            self._cleaned.forget()
         try:
             await self._load_present()
             await self._load_older(fetch_offset)
         except MalformedCheckpointError as error:  # not written by a gateway: read everything
             log.warning("invalid checkpoint: reading the whole log", topic=self._topic, error=str(error))
-            self.loaded, self._looked_for_checkpoint = False, True
-            self._state, self._position = PartitionTransactions(), self._flag or FROM_THE_START
-            self.checkpoints, self._older = Checkpoints(), NO_ENTRY
+            self._forget()
+            self._looked_for_checkpoint = True
             await self._load_present()
+
+    def _forget(self) -> None:
+        """Begin at the flag again."""
+        self.loaded = self._looked_for_checkpoint = False
+        self._state, self._position = PartitionTransactions(), self._flag or FROM_THE_START
+        self.checkpoints, self._older = Checkpoints(), NO_ENTRY
+        self._cleaned.forget()
 
     async def _load_older(self, fetch_offset: int) -> None:
         """Load older aborted transactions from the previous checkpoints, one after the other."""
         while self.loaded and not self.knows(fetch_offset):
-            entry, state = self._older, self._state
-            found = None if entry == NO_ENTRY else await read_checkpoint(self._resources, self._topic, entry)
+            entry, state, cleaned = self._older, self._state, self._cleaned.place
+            if cleaned is not None and entry <= cleaned.position:
+                state.add_older([each for each in cleaned.aborted if each.last_offset < state.aborted_from], 0)
+                return
+            found = None
+            if entry != NO_ENTRY:
+                compacted = cleaned is not None
+                found = await read_checkpoint(self._resources, self._topic, entry, compacted=compacted)
             if entry != self._older or state is not self._state:
                 continue
             if found is None:
-                state.add_older((), 0)
-                return
+                if not await self._cleaned.moved():
+                    state.add_older((), 0)
+                    return
+                continue
             self._older = found.before
             if found.aborted_from < state.aborted_from:
                 older = [each for each in found.aborted if each.last_offset < state.aborted_from]
                 state.add_older(older, found.aborted_from)
 
     async def _begin_at_checkpoint(self) -> None:
-        found = await find_last(self._resources, self._topic, self._end.last)
+        compacted = self._cleaned.place is not None
+        found = await find_last(self._resources, self._topic, self._end.last, compacted=compacted)
         self._looked_for_checkpoint = True
         if found is not None and found[1].position > self._position:
             entry, checkpoint = found
@@ -309,25 +344,49 @@ class LogTransactions:
             self._seen = True
             self.checkpoints.written(entry, checkpoint.offset)
 
+    async def _begin_where_cleaned(self, *, read_meanwhile: bool = False) -> bool:
+        """True if it was cleaned since: the state then begins there. What was read meanwhile may lack markers."""
+        if not await self._cleaned.moved():
+            return False
+        cleaned = self._cleaned.place
+        assert cleaned is not None
+        if cleaned.position > self._position or read_meanwhile:
+            self._state, self._position = cleaned.transactions(), cleaned.position
+            self._older, self._seen = NO_ENTRY, True
+            self._drop_cached()  # it does not name aborted records that were compacted away earlier
+        return True
+
     async def _load_present(self) -> None:
-        if self._flag is not None and not self._looked_for_checkpoint and self._position < self._end.last:
-            await self._begin_at_checkpoint()
+        if self._flag is not None:
+            await self._begin_where_cleaned()
+            looks = not self._looked_for_checkpoint and not self._cleaned.hides_checkpoints
+            if looks and self._position < self._end.last:
+                await self._begin_at_checkpoint()
         while not self.loaded:
             last, self._next_offset = self._end.last, self._end.next_offset
             self._held = []
             if self._position < last and await self._may_hold_transactions():
-                async for entry in scan_events(self._resources, self._topic, self._position, last):
-                    self._take(entry)
-                    self._position = entry.position
+                await self._scan(last)
+                if self._cleaned.compacted and await self._begin_where_cleaned(read_meanwhile=True):
+                    continue
             self._position = last
             if self._held is not None:
                 for entry in self._held:
                     self._take(entry)
                 self._position, self.loaded = self._end.last, True
 
+    async def _scan(self, last: Position) -> None:
+        compacted = self._cleaned.place is not None
+        found = scan_events(self._resources, self._topic, self._position, last, compacted=compacted)
+        async for entry in found:
+            self._take(entry)
+            self._position = entry.position
+
     async def _may_hold_transactions(self) -> bool:
         if self._flag is None:
             self._found_flag(await self._find_flag())
+            if self._flag is not None:
+                await self._begin_where_cleaned()
         return self._seen or self._flag is not None
 
     async def _find_flag(self) -> Position | None:
@@ -360,28 +419,13 @@ class LogTransactions:
 
         Only for the leader, after ``prepare_to_append``: all that others wrote before is known. Raises KafkaError.
         """
-        ending = self._ending.get(marker.producer_id)
-        if ending is not None:
-            if ending.marker == marker:  # the coordinator retries
-                return asyncio.shield(ending.written)
-            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another marker of the producer is being written")
+        under_way = self._markers.find(marker)
+        if under_way is not None:
+            return under_way
         self._check(marker, transaction_version)
-        now_ms = int(time.time() * 1000)
-        data = memoryview(encode_marker(marker, now_ms, log_append_time=form.log_append_time))
-        ending = self._ending[marker.producer_id] = Ending(marker)
-
-        def done(_: int, error: Exception | None) -> None:
-            del self._ending[marker.producer_id]
-            ending.done(error)
-
         self.verifications.forget(marker.producer_id)
         self._fence(marker.producer_id, marker.producer_epoch)
-        try:
-            self._append(data, done, encode_marker_entry(parse_header(data), marker) if form.as_message else None)
-        except KafkaError:
-            del self._ending[marker.producer_id]
-            raise
-        return asyncio.shield(ending.written)
+        return self._markers.append(marker, form)
 
     def _check(self, marker: TransactionMarker, transaction_version: int) -> None:
         """Check that the marker may be appended. Batches in flight count, too. Raises KafkaError."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
-from gateway.log.entries.message_entry import EncodedEntry
-from protocol.kafka.transaction_marker import TransactionMarker
+from gateway.errors import KafkaError
+from gateway.log.entries.message_entry import EncodedEntry, encode_marker_entry
+from protocol.kafka.batch import parse_header
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.transaction_marker import TransactionMarker, encode_marker
 
 
 class AppendControl(Protocol):
@@ -19,13 +23,53 @@ class AppendControl(Protocol):
 
 
 class MarkerForm(NamedTuple):
-    """How a topic stores its markers: whether as a Pulsar message, and whether with the time of the append."""
+    """How a topic stores its markers: as a Pulsar message or not, kept by compaction or not, with which time."""
 
     as_message: bool = False
+    compacted: bool = False
     log_append_time: bool = False
 
 
-class Ending:
+class MarkerAppends:
+    """The markers of one log, at most one of each producer."""
+
+    def __init__(self, append: AppendControl) -> None:
+        self._append = append
+        self._endings: dict[int, _Ending] = {}
+
+    def __contains__(self, producer_id: int) -> bool:
+        """Whether a marker of this producer is being written."""
+        return producer_id in self._endings
+
+    def find(self, marker: TransactionMarker) -> Awaitable[None] | None:
+        """The outcome of the same marker, which the coordinator sends again. Raises KafkaError if there is another."""
+        ending = self._endings.get(marker.producer_id)
+        if ending is None:
+            return None
+        if ending.marker == marker:
+            return asyncio.shield(ending.written)
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "another marker of the producer is being written")
+
+    def append(self, marker: TransactionMarker, form: MarkerForm) -> Awaitable[None]:
+        """Completes when the marker is in the log. Raises KafkaError."""
+        now_ms = int(time.time() * 1000)
+        data = memoryview(encode_marker(marker, now_ms, log_append_time=form.log_append_time))
+        entry = encode_marker_entry(parse_header(data), marker, compacted=form.compacted) if form.as_message else None
+        ending = self._endings[marker.producer_id] = _Ending(marker)
+
+        def done(_: int, error: Exception | None) -> None:
+            del self._endings[marker.producer_id]
+            ending.done(error)
+
+        try:
+            self._append(data, done, entry)
+        except KafkaError:
+            del self._endings[marker.producer_id]
+            raise
+        return asyncio.shield(ending.written)
+
+
+class _Ending:
     """A marker that is being written to the log."""
 
     def __init__(self, marker: TransactionMarker) -> None:

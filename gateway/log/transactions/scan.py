@@ -10,19 +10,23 @@ from gateway.log.entries.decoding import converted
 from gateway.log.entries.entry_stream import read_entries
 from gateway.log.entries.log_entry import from_pulsar, holds_batches
 from gateway.log.resources import Resources
+from gateway.log.transactions.cleaned import end_of_view
 from gateway.log.transactions.events import EntryEvents, events_of
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Start
 
 
 async def scan_events(
-    resources: Resources, topic: str, behind: Position, last: Position
+    resources: Resources, topic: str, behind: Position, last: Position, *, compacted: bool = False
 ) -> AsyncGenerator[EntryEvents, None]:
     """Each entry after ``behind``, up to and including ``last``. Raises PulsarError and TimeoutError."""
+    last = await end_of_view(resources, topic, last, compacted=compacted)
+    if last <= behind or last.entry_id < 0:
+        return
     client, admin, limits, _, decoding = resources
     convert = partial(from_pulsar, max_bytes=limits.max_decompressed_bytes)
     start: Start = behind if behind.ledger_id >= 0 else "earliest"
-    async with aclosing(read_entries(client, topic, start, last, admin=admin)) as entries:
+    async with aclosing(read_entries(client, topic, start, last, read_compacted=compacted, admin=admin)) as entries:
         async for entry in entries:
             if entry.position <= behind:
                 continue

@@ -39,7 +39,9 @@ LARGE_BATCH_BYTES = 16 * 1024
 class PendingBatch:
     """One produced batch until its offset is known."""
 
-    __slots__ = ("count", "data", "done", "is_transactional", "leased", "messages", "sequenced", "size_bytes")
+    __slots__ = (
+        "count", "data", "done", "is_removal", "is_transactional", "leased", "messages", "sequenced", "size_bytes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class PendingBatch:
         *,
         is_transactional: bool = False,
         leased: bool = False,
+        is_removal: bool = False,
     ) -> None:
         self.data = _unpinned(data)
         self.messages = messages
@@ -62,13 +65,17 @@ class PendingBatch:
         self.leased = leased or sequenced is not None
         """The batch may only be sent while no other gateway can be the leader: another leader would check later batches
         without knowing this one."""
+        self.is_removal = is_removal
+        """It holds tombstones of compaction keys."""
         self.done = done
 
 
 class SentEntry:
     """Batches that were sent as one entry."""
 
-    __slots__ = ("batches", "checkpoint", "count", "data", "is_transactional", "needs_lease", "sent_at")
+    __slots__ = (
+        "batches", "checkpoint", "count", "data", "is_removal", "is_transactional", "needs_lease", "sent_at",
+    )  # fmt: skip
 
     def __init__(self, batches: list[PendingBatch], data: Buffer) -> None:
         self.batches = batches
@@ -76,6 +83,7 @@ class SentEntry:
         self.count = sum(batch.count for batch in batches)
         self.needs_lease = any(batch.leased for batch in batches)
         self.is_transactional = any(batch.is_transactional for batch in batches)
+        self.is_removal = any(batch.is_removal for batch in batches)
         self.sent_at = time.monotonic()
         self.checkpoint: Checkpoint | None = None
         """The checkpoint that this entry carries."""
@@ -250,6 +258,8 @@ class Appender:
             payload, fields = _encoded(group, data)
             if self.next_tag is not None:
                 room = self.producer.max_message_bytes - METADATA_BYTES - len(payload)
+                if sent.is_removal:  # compaction takes it, and would take the checkpoint with it
+                    room = 0
                 tag = self.next_tag(len(payload), room)
                 fields, sent.checkpoint = fields + tag.fields, tag.checkpoint
             sequence_id = self.producer.send(

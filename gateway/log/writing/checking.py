@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import repeat
 from typing import NamedTuple
 
 from gateway.config import Limits
 from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords
-from gateway.log.entries.message_entry import Messages, encode_entry, encode_record
+from gateway.log.entries.message_entry import Messages, compaction_keys, encode_entry, encode_record
 from gateway.topics.topic import Topic
 from protocol.kafka.batch import (
     COMPRESSION_MASK,
@@ -159,7 +160,9 @@ def _accepted(opened: _Opened, topic: Topic, limits: Limits, now_ms: int) -> Pro
         _check_timestamps(header, topic, now_ms)
     if plain is None or not topic.writes_messages:
         return Produced(data, header, log_append_time_ms)
-    messages = _messages(plain, header, limits.max_decompressed_bytes, compacted=topic.compacts)
+    messages = _messages(
+        plain, header, limits.max_decompressed_bytes, compacted=topic.compacts, own_keys=topic.has_compaction_keys
+    )
     if len(messages) <= IN_THE_LOOP.max_bytes:
         return Produced(data, header, log_append_time_ms, messages)
     # Compressing them takes long, too.
@@ -293,13 +296,14 @@ def _refuse_keyless(numbers: Iterable[int]) -> None:
         raise RejectedRecords(dict.fromkeys(keyless[:MAX_NAMED_RECORDS], reason))
 
 
-def _messages(plain: bytes, header: BatchHeader, max_bytes: int, *, compacted: bool) -> bytes:
+def _messages(plain: bytes, header: BatchHeader, max_bytes: int, *, compacted: bool, own_keys: bool) -> bytes:
     """Raises KafkaError MESSAGE_TOO_LARGE for records that could not be read back, and the errors of `_check_each`."""
     messages, keyless = bytearray(), []
+    keys = compaction_keys() if own_keys else repeat(None)
     for number, record in enumerate(parse_records(plain, header)):
         if compacted and record.key is None:
             keyless.append(number)
-        messages += encode_record(record, compacted=compacted)
+        messages += encode_record(record, compacted=compacted or own_keys, compaction_key=next(keys))
         if len(messages) > max_bytes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     _refuse_keyless(keyless)

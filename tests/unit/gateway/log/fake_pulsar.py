@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from gateway.log.entries.log_entry import KAFKA_FORMAT
 from gateway.log.entries.message_entry import FORMAT_PROPERTY
@@ -124,8 +124,8 @@ class FakeTopic:
     def last(self) -> Position:
         return self.entries[-1][0] if self.entries else Position(self.ledger_id, -1)
 
-    async def last_position(self, topic: str) -> Position:
-        return self.last
+    async def last_position(self, topic: str, *, read_compacted: bool = False) -> Position:
+        return await FakeReader(self, cast(EntryListener, None), 0, read_compacted).last_position()
 
     def write(self, data: bytes, count: int, producer_name: str, sequence_id: int, *, native: bool = False) -> Position:
         position = Position(self.ledger_id, self.entry_id)
@@ -205,7 +205,10 @@ class FakeTopic:
         return ManagedLedgerInfo(frozenset(ledger_ids), frozenset(cursors), self.properties)
 
     async def put_properties(self, topic: str, properties: dict[str, str]) -> None:
-        self.properties |= properties
+        self.properties = self.properties | properties
+
+    async def remove_property(self, topic: str, key: str) -> None:
+        self.properties = {name: value for name, value in self.properties.items() if name != key}
 
     async def entry(self, topic: str, position: Position) -> Any:
         for at, index, _, metadata in self.entries:

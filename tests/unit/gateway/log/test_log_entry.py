@@ -13,6 +13,7 @@ from gateway.log.entries.message_entry import FORMAT_PROPERTY
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import iter_headers
+from protocol.kafka.offset_span import empty_batch
 from protocol.kafka.records import Record, encode_batch
 from protocol.pulsar.entry import encode_message
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, KeyValue, MessageMetadata
@@ -209,6 +210,25 @@ def test_a_read_is_a_run_of_whole_batches_that_fits(batches: list[list[int]], da
     joined = b"".join(bytes(chunk) for chunk in found.chunks)
     assert [header.base_offset for _, header in iter_headers(joined)] == expected
     assert found.size_bytes == len(joined)
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "at_least_one", "spans"),
+    [(1_000, False, [(0, 5), (5, 10)]), (61, True, [(0, 5)]), (100, True, [(0, 5)])],
+)
+def test_what_is_missing_just_before_a_limit_is_an_empty_batch(
+    max_bytes: int, at_least_one: bool, spans: list[tuple[int, int]]
+) -> None:
+    """The entry behind it, which would lead a consumer past it, must not be read."""
+    entries = [LogEntry(Position(1, at), at, end, empty_batch(at, end - at)) for at, end in ((0, 5), (10, 12))]
+    found = collect(entries, 0, 0, max_bytes, at_least_one=at_least_one, before=10)
+    assert [(at.base_offset, at.last_offset + 1) for each in found.chunks for _, at in iter_headers(each)] == spans
+    assert found.next_offset == spans[-1][1]
+    assert found.size_bytes == sum(map(len, found.chunks))
+    rest = collect(entries, 1, 5, 1, at_least_one=True, before=10)
+    assert rest.next_offset == 10
+    assert collect(entries, 1, 5, 1, at_least_one=False, before=10).chunks == []
+
 
 
 @pytest.mark.parametrize("ours", [False, True])

@@ -1,5 +1,7 @@
 """Record batches as Pulsar messages and back: nothing of a record is lost, and compaction leaves right offsets."""
 
+from itertools import repeat
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,13 +10,17 @@ from gateway.log.entries.log_entry import from_pulsar
 from gateway.log.entries.message_entry import (
     BATCHES_PROPERTY,
     FORMAT_PROPERTY,
+    compaction_keys,
     encode_entry,
+    encode_marker_entry,
     encode_record,
+    encode_removals,
 )
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
 from protocol.kafka.records import Headers, Record, encode_batch
+from protocol.kafka.transaction_marker import MarkerType, TransactionMarker, encode_marker
 from protocol.pulsar.entry import iter_messages
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, MessageMetadata, SingleMessageMetadata
 from tests.support.records import decode_records
@@ -41,13 +47,17 @@ def batch_of(rows: list[Fields], **more: int) -> bytearray:
     return encode_batch(numbered, **more)  # type: ignore[arg-type]
 
 
-def entry_of(*encoded: bytearray, compacted: bool = True) -> Entry:
+def entry_of(*encoded: bytearray, compacted: bool = True, own_keys: bool = False) -> Entry:
     """What the broker stores of these batches."""
     parts: list[tuple[BatchHeader, bytes]] = []
     for data in encoded:
         header = parse_header(data)
         records = decode_records(data, 0, header, MAX_BYTES)
-        messages = [encode_record(record, compacted=compacted) for record in records]
+        keys = compaction_keys() if own_keys else repeat(None)
+        messages = [
+            encode_record(record, compacted=compacted, compaction_key=key)
+            for record, key in zip(records, keys, strict=False)
+        ]
         parts.append((header, b"".join(messages)))
     payload, fields = encode_entry(parts)
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=5)
@@ -165,3 +175,45 @@ def test_an_entry_that_contradicts_itself_is_stepped_over(text: str) -> None:
 def test_the_format_is_named() -> None:
     entry = entry_of(batch_of([(0, b"k", b"v", ())]))
     assert entry.properties[FORMAT_PROPERTY] == "pulsar"
+
+
+@given(batches)
+def test_compaction_keys_do_not_show(rows: list[list[Fields]]) -> None:
+    """And no two messages have the same one, nor is one of them a tombstone."""
+    encoded = [batch_of(each) for each in rows]
+    entry, plain = entry_of(*encoded, own_keys=True), entry_of(*encoded)
+    messages = [*iter_messages(entry.metadata, entry.payload, MAX_BYTES)]
+    assert from_pulsar(entry, max_bytes=MAX_BYTES).data == from_pulsar(plain, max_bytes=MAX_BYTES).data  # type: ignore[union-attr]
+    keyed = [each for each in messages if each.ordering_key is not None]
+    assert len({each.key for each in keyed}) == len(keyed) == sum(row[1] is not None for each in rows for row in each)
+    assert all(len(each.value) for each in keyed)
+
+
+def test_removals_are_no_records_and_stay_in_their_cluster() -> None:
+    payload, fields = encode_removals([b"one", b"two", b"three"])
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=5, num_messages_in_batch=3)
+    metadata.MergeFromString(fields)
+    entry = stored(metadata, payload)
+    assert [(each.key, each.null_value) for each in iter_messages(metadata, payload, MAX_BYTES)] == [
+        (b"one", True), (b"two", True), (b"three", True),
+    ]  # fmt: skip
+    assert list(metadata.replicate_to) == ["__local__"]
+    read = from_pulsar(entry, max_bytes=MAX_BYTES)
+    assert read is not None
+    assert [(header.base_offset, header.last_offset, header.record_count) for _, header in iter_headers(read.data)] == [
+        (BASE, BASE + 2, 0)
+    ]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_compaction_keeps_markers_that_say_so(compacted: bool) -> None:
+    marker = TransactionMarker(MarkerType.ABORT, 7, 1, 2)
+    data = encode_marker(marker, 1_000, BASE)
+    payload, fields = encode_marker_entry(parse_header(data), marker, compacted=compacted)
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=5, num_messages_in_batch=1)
+    metadata.MergeFromString(fields)
+    read = from_pulsar(stored(metadata, payload), max_bytes=MAX_BYTES)
+    assert read is not None
+    assert bytes(read.data) == bytes(data)
+    message = next(iter(iter_messages(metadata, payload, MAX_BYTES)))
+    assert (message.key is not None and len(message.value) > 0) is compacted

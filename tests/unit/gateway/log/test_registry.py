@@ -67,9 +67,9 @@ class SlowTopic(FakeTopic):
         if topic in self.unavailable:
             await self.unavailable[topic].wait()
 
-    async def last_position(self, topic: str) -> Any:
+    async def last_position(self, topic: str, *, read_compacted: bool = False) -> Any:
         await self._served(topic)
-        return await super().last_position(topic)
+        return await super().last_position(topic, read_compacted=read_compacted)
 
     async def open_reader(self, topic: str, *args: Any, **kwargs: Any) -> Any:
         await self._served(topic)

@@ -11,7 +11,7 @@ from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import TopicPolicy
 from gateway.topics import catalog
 from gateway.topics.catalog import TopicCatalog
-from gateway.topics.topic import MESSAGES_ONLY, TOPIC_ID
+from gateway.topics.topic import COMPACTION_KEYS, MESSAGES_ONLY, TOPIC_ID
 from gateway.topics.topic_policies import OUT_OF_REACH_BYTES
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.log.fake_admin import FakeTopics
@@ -184,7 +184,9 @@ async def test_a_compacted_topic_with_transactions_is_left_alone(
     topic = scene.catalog.cached("a")
     assert topic is not None
     assert topic.has_transactions
+    assert topic.has_compaction_keys
     await scene.alter(cleanup_policy="compact", segment_bytes="1000")
+    assert COMPACTION_KEYS in scene.stored
     assert scene.policies[TopicPolicy.COMPACTION_THRESHOLD] == OUT_OF_REACH_BYTES, "for good"
     assert not scene.pulsar.subscriptions_deleted
 
@@ -194,3 +196,5 @@ async def test_transactions_before_compaction_count(scene: Scene) -> None:
     assert TopicPolicy.COMPACTION_THRESHOLD not in scene.policies
     await scene.alter(cleanup_policy="compact")
     assert scene.policies[TopicPolicy.COMPACTION_THRESHOLD] == OUT_OF_REACH_BYTES
+    await scene.catalog.begin_transactions("a")
+    assert COMPACTION_KEYS not in scene.stored, "its records share keys: nothing may be compacted, ever"

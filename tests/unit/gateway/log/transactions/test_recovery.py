@@ -11,13 +11,13 @@ from gateway.errors import KafkaError
 from gateway.log.bounds import transaction_flag
 from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions import checkpoints, log_transactions
-from gateway.log.transactions.checkpoints import CHECKPOINT
+from gateway.log.transactions.checkpoints import CHECKPOINT, find_last
 from gateway.log.transactions.events import events_of
 from gateway.log.transactions.state import AbortedTransaction, PartitionTransactions
 from gateway.pulsar.position import Position
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker, encode_marker
-from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided, transactional
+from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided, shared_on, transactional
 
 ABORT, COMMIT = MarkerType.ABORT, MarkerType.COMMIT
 
@@ -147,6 +147,17 @@ async def test_below_a_long_native_tail(no_settling: None, monkeypatch: pytest.M
     assert min(reader.first_entry for reader in scene.topic.readers) > tail - 30
     await known(fresh, 0)
     assert len(fresh.transactions.aborted_between(0, fresh.end_offset)) == 40
+
+
+async def test_a_short_log_with_a_native_tail(no_settling: None) -> None:
+    """Shorter than the number of entries that are searched for a checkpoint."""
+    scene = TransactionScene()
+    await scene.lead()
+    await scene.begin(1)
+    await scene.plain_entry()
+    found = await find_last(shared_on(scene.topic).resources, "topic", scene.topic.last)
+    assert found is not None
+    assert found[0] == scene.topic.entries[0][0]
 
 
 async def test_what_no_checkpoint_tells_is_not_forgotten(no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,7 @@ class TransactionScene:
 
     def __init__(self) -> None:
         self.topic = FakeTopic()
+        self.compacted = False
         self.sequences: dict[tuple[int, int], int] = {}
         self.log: PartitionLog
         self.everything: list[tuple[bytes, int]] = []
@@ -47,7 +48,7 @@ class TransactionScene:
         """Another gateway's."""
         client, admin = cast(PulsarClient, self.topic), cast(AdminClient, self.topic)
         bounds = await read_bounds(client, admin, "topic")
-        return PartitionLog("topic", shared_on(self.topic), bounds)
+        return PartitionLog("topic", shared_on(self.topic), bounds, lambda: self.compacted)
 
     async def lead(self) -> None:
         self.log = await self.opened()

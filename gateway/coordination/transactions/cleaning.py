@@ -1,0 +1,117 @@
+"""When the compacted topics with transactions that this gateway leads are cleaned (`log/cleaning`)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+import structlog
+
+from coordinator.fleet.leadership import PartitionRole
+from gateway.background import report
+from gateway.errors import KafkaError
+from gateway.fleet.view import FleetView
+from gateway.log.cleaning.cleaner import LogCleaner, Rules
+from gateway.log.cleaning.dirtiness import FIRST, is_dirty
+from gateway.log.cleaning.garbage import SharedKeysError
+from gateway.log.partition_log import PartitionLog
+from gateway.log.registry import LogRegistry
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.position import Position
+from gateway.topics.topic import Topic
+from gateway.topics.topic_policies import compaction_threshold
+
+CHECK_S = 15.0
+"""Kafka's log.cleaner.backoff.ms."""
+AGAIN_S, MAX_AGAIN_S = 60.0, 3_600.0
+"""After failures: each attempt reads a whole log, so the time doubles."""
+
+log = structlog.get_logger()
+
+
+class _Led:
+    """A log that this gateway leads."""
+
+    def __init__(self, cleaner: LogCleaner) -> None:
+        self.cleaner = cleaner
+        self.asked: Position | None = None
+        """Its last entry when Pulsar was last asked about it."""
+        self.cleaned = FIRST
+        """And when it was last cleaned."""
+        self.failures = 0
+        self.again_at = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """By the time since the last failure; without one, if entries were added since Pulsar was asked."""
+        if self.failures:
+            return time.monotonic() >= self.again_at
+        return self.asked != self.cleaner.partition_log.source.last_position
+
+    def failed(self) -> None:
+        self.again_at = time.monotonic() + min(MAX_AGAIN_S, AGAIN_S * 2.0 ** min(self.failures, 16))
+        self.failures += 1
+
+
+class Cleaning:
+    """One log after the other, so that what is remembered of one is in memory only once."""
+
+    def __init__(
+        self, fleet: FleetView, logs: LogRegistry, cached: Callable[[str], Topic | None], metrics: Metrics
+    ) -> None:
+        """``cached``: a topic as it is known now."""
+        self._fleet = fleet
+        self._logs = logs
+        self._cached = cached
+        self._led: dict[tuple[str, int], _Led] = {}
+        metrics.uncleanable_partitions.set_function(lambda: sum(each.failures > 0 for each in self._led.values()))
+
+    async def follow(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_S)
+            await self.check()
+
+    async def check(self) -> None:
+        now_led = [*self._find_led()]
+        self._led = {key: self._known(key, opened) for key, _, opened in now_led}
+        for key, topic, _ in now_led:
+            led = self._led[key]
+            if led.is_due:
+                await self._clean_if_dirty(key, topic, led)
+
+    def _find_led(self) -> Iterator[tuple[tuple[str, int], Topic, PartitionLog]]:
+        for key, opened in self._logs.all_open():
+            topic = self._cached(key[0])
+            if topic is None or not (topic.compacts and topic.has_compaction_keys and opened.transactions.flagged):
+                continue
+            if self._fleet.role(*key) is PartitionRole.LEADING:
+                yield key, topic, opened
+
+    def _known(self, key: tuple[str, int], opened: PartitionLog) -> _Led:
+        known = self._led.get(key) or _Led(LogCleaner(opened))
+        known.cleaner.partition_log = opened  # it may have been opened anew
+        return known
+
+    async def _clean_if_dirty(self, key: tuple[str, int], topic: Topic, led: _Led) -> None:
+        source = led.cleaner.partition_log.source
+        led.asked = source.last_position
+        try:
+            stats = await self._logs.shared.resources.admin.topics.internal_stats(source.pulsar_topic)
+            threshold = compaction_threshold(topic.configs, topic.defaults)
+            if is_dirty(stats, led.cleaned, threshold, float(topic.config("min.cleanable.dirty.ratio"))):
+                removed = await led.cleaner.clean(_rules(topic))
+                log.info("cleaned", topic=key[0], partition=key[1], removed=removed)
+                led.cleaned = source.last_position
+            led.failures = 0
+        except (KafkaError, PulsarError, SharedKeysError, TimeoutError) as error:
+            log.warning("not cleaned", topic=key[0], partition=key[1], error=repr(error))
+            led.failed()
+        except Exception as defect:  # a bug of ours: the other logs are cleaned
+            report("cleaning of a compacted topic", defect)
+            led.failed()
+
+
+def _rules(topic: Topic) -> Rules:
+    return Rules(int(topic.config("delete.retention.ms")), int(topic.config("min.compaction.lag.ms")))

@@ -1,0 +1,149 @@
+"""Cleaning a compacted log with transactions, as Kafka's log cleaner does, by its leader.
+
+Pulsar's compactor keeps a key's last message, open or aborted. So each message of such a log has a compaction key of
+its own, and Pulsar removes nothing by itself. What nobody needs is found here, up to the last stable offset; then
+tombstones of its compaction keys are appended, which no Kafka client sees, and Pulsar compacts. Nobody has to wait for
+that: records that come meanwhile have other compaction keys, and each tombstone alone is right, whatever becomes of the
+gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from gateway.log.cleaning.garbage import Garbage, Share, TooManyKeysError
+from gateway.log.cleaning.past_cleanings import (
+    PastCleaning,
+    reached_by,
+    read_cleanings,
+    with_another,
+    write_cleanings,
+)
+from gateway.log.cleaning.view import NOWHERE, Limits, Reached, collect_garbage
+from gateway.log.partition_log import PartitionLog
+from gateway.log.transactions.cleaned import write_cleaned
+from gateway.log.transactions.state import AbortedTransaction
+
+REMOVED_AT_ONCE = 1_000
+"""Tombstones in an entry."""
+COMPACTION_S, ASK_S = 1_800.0, 1.0
+"""So long Pulsar may compact, asked every second."""
+RUNNING, SUCCESS = "RUNNING", "SUCCESS"
+
+log = structlog.get_logger()
+
+
+class Rules(NamedTuple):
+    """Kafka's delete.retention.ms and min.compaction.lag.ms."""
+
+    deletions_kept_ms: int = 0
+    lag_ms: int = 0
+
+
+class LogCleaner:
+    """Of one log. `clean` while this gateway leads it."""
+
+    def __init__(self, partition_log: PartitionLog) -> None:
+        self.partition_log = partition_log
+        self._topic = partition_log.source.pulsar_topic
+        self._resources = partition_log.resources
+        self._shares = 1
+        """So many parts are made of the keys, by their hashes, that one fits into memory."""
+        self._to_compact = False
+        """Tombstones were appended, and Pulsar has not compacted since."""
+
+    async def clean(self, rules: Rules) -> int:
+        """How many messages were removed. Raises KafkaError, PulsarError, SharedKeysError and TimeoutError."""
+        if self._to_compact:
+            await self._compact()
+        self._shares = max(1, self._shares // 2)
+        removed, before = 0, -1
+        while True:
+            found, reached = await self._pass(rules)
+            removed += found
+            if not reached.is_full or reached.offset <= before:
+                return removed
+            before = reached.offset
+
+    async def _pass(self, rules: Rules) -> tuple[int, Reached]:
+        """How many messages were removed up to where."""
+        cleanings, now_ms = await read_cleanings(self._resources, self._topic), _now_ms()
+        deletions_before = reached_by(cleanings, now_ms - rules.deletions_kept_ms)
+        await self.partition_log.transactions.prepare()
+        stable = self.partition_log.transactions.last_stable_offset
+        limits = Limits(stable, now_ms - rules.lag_ms if rules.lag_ms else math.inf)
+        try:
+            removed, reached = await self._clean_shares(limits, deletions_before)
+        except TooManyKeysError:
+            self._shares *= 2
+            log.info("more keys than fit into memory: a share at a time", topic=self._topic, shares=self._shares)
+            return await self._pass(rules)
+        if self._to_compact:
+            await self._compact()
+        another = PastCleaning(reached.offset, _now_ms())
+        await write_cleanings(
+            self._resources, self._topic, with_another(cleanings, another, rules.deletions_kept_ms)
+        )
+        return removed, reached
+
+    async def _clean_shares(self, limits: Limits, deletions_before: int) -> tuple[int, Reached]:
+        """How many messages Pulsar was told to remove, and up to where all shares came. Raises TooManyKeysError."""
+        removed, reached, is_full = 0, NOWHERE, False
+        for number in range(self._shares):
+            garbage = await self._garbage(limits.offset, deletions_before, Share(number, self._shares))
+            reached = await collect_garbage(garbage, self.partition_log, limits)
+            limits, is_full = Limits(reached.offset), is_full or reached.is_full
+            if garbage.compaction_keys:
+                if not removed:
+                    await self._write_cleaned(reached, garbage.aborted)
+                await self._remove(garbage.compaction_keys)
+                removed += len(garbage.compaction_keys)
+        return removed, reached._replace(is_full=is_full)
+
+    async def _garbage(self, stable: int, deletions_before: int, share: Share) -> Garbage:
+        transactions, start = self.partition_log.transactions, self.partition_log.start.offset
+        await transactions.prepare_to_read(start)
+        return Garbage(transactions.aborted_between(start, stable), deletions_before, share)
+
+    async def _write_cleaned(self, reached: Reached, aborted: Iterable[AbortedTransaction]) -> None:
+        """What was aborted stays known until the next cleaning: readers may still have it."""
+        place = self.partition_log.transactions.cleaned_to(
+            reached.position, reached.offset, _below(reached.offset, aborted)
+        )
+        await write_cleaned(self._resources, self._topic, place)
+
+    async def _remove(self, compaction_keys: Sequence[bytes]) -> None:
+        self._to_compact = True
+        for first in range(0, len(compaction_keys), REMOVED_AT_ONCE):
+            await self.partition_log.append_removals(compaction_keys[first : first + REMOVED_AT_ONCE])
+
+    async def _compact(self) -> None:
+        """Raises TimeoutError if Pulsar has not done it in time."""
+        topics = self._resources.admin.topics
+        async with asyncio.timeout(COMPACTION_S):
+            while await topics.compaction_status(self._topic) == RUNNING:  # of a compaction that others have begun
+                await asyncio.sleep(ASK_S)
+            await topics.compact(self._topic)
+            status = RUNNING
+            while status == RUNNING:
+                await asyncio.sleep(ASK_S)  # at once, the status may still be that of the compaction before
+                status = await topics.compaction_status(self._topic)
+        if status != SUCCESS:
+            raise TimeoutError(f"compaction ended as {status}")
+        self._to_compact = False
+
+
+def _below(offset: int, aborted: Iterable[AbortedTransaction]) -> tuple[AbortedTransaction, ...]:
+    """What of them lies before an offset, from which on the log tells the rest."""
+    parts = [each._replace(last_offset=min(each.last_offset, offset - 1), stable_offset=0) for each in aborted]
+    return tuple(sorted(parts, key=lambda each: each.last_offset))
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,34 @@
+"""How much of a log was written since it was last compacted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.position import Position
+from gateway.topics.policy_changes import COMPACTION_SUBSCRIPTION
+
+FIRST = Position(-1, -1)
+
+
+def is_dirty(stats: InternalStats, cleaned: Position, threshold_bytes: int, ratio: float) -> bool:
+    """Whether so many new bytes, and more than this part of all, came after ``cleaned`` and the last compaction.
+
+    ``ratio`` is Kafka's min.cleanable.dirty.ratio: otherwise a large log would be read again for a little new data.
+    """
+    cursor = stats.cursors.get(COMPACTION_SUBSCRIPTION, {}).get("markDeletePosition", "-1:-1")
+    ledger_id, entry_id = map(int, cursor.split(":")[:2])
+    dirty = dirty_bytes(stats.ledgers, max(Position(ledger_id, entry_id), cleaned))
+    clean = max(0, stats.compacted_ledger.size_bytes)
+    return dirty >= threshold_bytes and dirty > ratio * (clean + dirty)
+
+
+def dirty_bytes(ledgers: Sequence[tuple[int, int, int]], behind: Position) -> int:
+    """How much comes after an entry, by the ledgers' (id, entries, bytes)."""
+    size_bytes = 0
+    for ledger_id, entries, ledger_bytes in ledgers:
+        if ledger_id > behind.ledger_id:
+            size_bytes += ledger_bytes
+        elif ledger_id == behind.ledger_id and entries:
+            size_bytes += ledger_bytes * max(0, entries - 1 - behind.entry_id) // entries
+    return size_bytes

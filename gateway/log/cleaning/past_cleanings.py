@@ -1,0 +1,60 @@
+"""How far a log was cleaned at which times, kept in Pulsar as a property of the managed ledger.
+
+A consumer may have read a record just before it was removed, because its key was deleted later. It has
+delete.retention.ms to get to that deletion. So a deletion goes that long after the first cleaning that reached it has
+removed everything before it (KIP-534). If a former leader writes an older list, deletions stay longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import structlog
+
+from gateway.log.resources import Resources
+
+PROPERTY = "kafka.cleanings"
+PARTS = 32
+"""A deletion stays for up to this part of delete.retention.ms longer than necessary."""
+MAX_CLEANINGS = 2 * PARTS + 3
+
+log = structlog.get_logger()
+
+
+class PastCleaning(NamedTuple):
+    """All of the log before an offset was clean at this time."""
+
+    offset: int
+    ended_ms: int
+
+
+def reached_by(cleanings: Sequence[PastCleaning], time_ms: int) -> int:
+    """The offset up to which the log was cleaned at that time."""
+    return max((each.offset for each in cleanings if each.ended_ms <= time_ms), default=0)
+
+
+def with_another(cleanings: Sequence[PastCleaning], another: PastCleaning, kept_ms: int) -> list[PastCleaning]:
+    """Those that are still needed to find how far the log was cleaned ``kept_ms`` ago, from now on."""
+    since_ms = another.ended_ms - kept_ms
+    found = [each for each in cleanings if each.ended_ms <= since_ms][-1:]
+    found += [each for each in cleanings if each.ended_ms > since_ms]
+    if len(found) > 1 and another.ended_ms - found[-2].ended_ms < kept_ms // PARTS:
+        found.pop()
+    return [*found, another][-MAX_CLEANINGS:]
+
+
+async def read_cleanings(resources: Resources, topic: str) -> list[PastCleaning]:
+    """In the order of their times. Raises PulsarError."""
+    text = (await resources.admin.topics.managed_ledger_properties(topic)).get(PROPERTY, "")
+    try:
+        return [PastCleaning(*map(int, each.split(":"))) for each in text.split()]
+    except (TypeError, ValueError) as error:
+        log.warning("a property does not tell when a log was cleaned", topic=topic, error=str(error))
+        return []
+
+
+async def write_cleanings(resources: Resources, topic: str, cleanings: Sequence[PastCleaning]) -> None:
+    """Raises PulsarError."""
+    text = " ".join(f"{each.offset}:{each.ended_ms}" for each in cleanings)
+    await resources.admin.topics.put_properties(topic, {PROPERTY: text})

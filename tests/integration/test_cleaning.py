@@ -1,0 +1,102 @@
+"""Compacted topics with transactions on a real Pulsar: what the gateway has compacted there, and what is read then."""
+
+from pathlib import Path
+
+from deploy.local.standalone import PulsarStandalone
+from tests.integration.confluent import create_topic
+from tests.integration.native import Admin, wait_for
+from tests.integration.servers import gateway_on, running
+from tests.integration.test_compaction import drop_uncompacted, part
+from tests.integration.transactional import Transactions, read_pairs
+from tests.support.gateway_process import GatewayProcess
+from tests.support.names import unique_topic
+
+CLEANED_WITHIN_S = 90.0
+COMPACT = {"cleanup.policy": "compact", "segment.bytes": "1000", "delete.retention.ms": "0"}
+
+
+def compacted_entries(admin: Admin, topic: str) -> int:
+    found: int = admin.topic("GET", part(topic), "/internalStats")["compactedLedger"]["entries"]
+    return found
+
+
+def compacted_ledger(admin: Admin, topic: str) -> int:
+    found: int = admin.topic("GET", part(topic), "/internalStats")["compactedLedger"]["ledgerId"]
+    return found
+
+
+def write_rounds(producer: Transactions, topic: str, rounds: int, last: bytes) -> None:
+    """About 1 kB each: a changelog that writes the same ten keys again and again, and aborts every third time."""
+    for number in range(rounds):
+        for key in range(10):
+            producer.write(topic, b"%d " % number + 100 * b"x", key=b"hot %d" % key)
+        if number % 3 == 2:
+            producer.abort()
+        else:
+            producer.commit()
+    for key in range(10):
+        producer.write(topic, last, key=b"hot %d" % key)
+    producer.commit()
+
+
+def test_a_changelog_stays_small_and_right(pulsar: PulsarStandalone, tmp_path: Path) -> None:
+    """Aborted values never win, committed ones are never lost, an open transaction survives, deletions delete."""
+    topic, admin = unique_topic("changelog"), Admin(pulsar, "kafka/cleaned")
+    with running(gateway_on(pulsar, tmp_path, pulsar={"namespace": "cleaned"})) as gateway:
+        create_topic(gateway.bootstrap, topic, config=COMPACT)
+        producer = Transactions(gateway.bootstrap, unique_topic("writer"))
+        for key in range(5):
+            producer.write(topic, b"kept", key=b"cold %d" % key)
+        producer.write(topic, b"to be deleted", key=b"gone")
+        producer.commit()
+        for key in range(5):
+            producer.write(topic, b"aborted", key=b"cold %d" % key)
+        producer.abort()
+        producer.write(topic, None, key=b"gone")
+        producer.commit()
+        write_rounds(producer, topic, 30, b"first")
+        other = Transactions(gateway.bootstrap, unique_topic("open"), transaction_timeout_ms=600_000)
+        other.write(topic, b"open", key=b"cold 0")
+        expected = {b"cold %d" % key: [b"kept"] for key in range(5)}
+        expected |= {b"hot %d" % key: [b"first"] for key in range(10)}
+
+        wait_for(lambda: compacted_ledger(admin, topic) >= 0, "the first compaction", CLEANED_WITHIN_S)
+        wait_for(
+            lambda: len(read_pairs(gateway.bootstrap, topic, committed=False)) < 30, "what is read gets few",
+            CLEANED_WITHIN_S,
+        )
+        found = read_pairs(gateway.bootstrap, topic)
+        assert values_by_key(found, without=b"gone") == expected
+        assert [pair for pair in read_pairs(gateway.bootstrap, topic, committed=False) if pair[1] == b"aborted"] == []
+        other.commit()
+        expected[b"cold 0"] = [b"kept", b"open"]
+        assert values_by_key(read_pairs(gateway.bootstrap, topic), without=b"gone") == expected
+
+        drop_and_restart(admin, gateway, topic)
+        assert values_by_key(read_pairs(gateway.bootstrap, topic), without=b"gone") == expected
+        before = compacted_ledger(admin, topic)
+        write_rounds(Transactions(gateway.bootstrap, unique_topic("writer")), topic, 30, b"second")
+        wait_for(lambda: compacted_ledger(admin, topic) != before, "the second compaction", CLEANED_WITHIN_S)
+        expected = {b"cold %d" % key: [b"kept"] for key in range(1, 5)} | {b"cold 0": [b"open"]}
+        expected |= {b"hot %d" % key: [b"second"] for key in range(10)}
+        wait_for(lambda: values_by_key(read_pairs(gateway.bootstrap, topic)) == expected, "the view after it")
+        assert compacted_entries(admin, topic) < 100
+        drop_and_restart(admin, gateway, topic)
+        assert values_by_key(read_pairs(gateway.bootstrap, topic)) == expected
+        assert values_by_key(read_pairs(gateway.bootstrap, topic, committed=False)) == expected
+
+
+def drop_and_restart(admin: Admin, gateway: GatewayProcess, topic: str) -> None:
+    """Nothing is left but what compaction kept, and what Pulsar remembers of the topic."""
+    drop_uncompacted(admin, topic)
+    gateway.stop()
+    gateway.start()
+    gateway.wait_ready()
+
+
+def values_by_key(pairs: list[tuple[bytes | None, bytes | None]], without: bytes = b"") -> dict[bytes, list[bytes]]:
+    found: dict[bytes, list[bytes]] = {}
+    for key, value in pairs:
+        if key is not None and value is not None and key != without:
+            found.setdefault(key, []).append(value)
+    return found

@@ -1,0 +1,12 @@
+"""Pulsar's compaction ends at once here."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.log.cleaning import cleaner
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaner, "ASK_S", 0)

@@ -1,0 +1,156 @@
+"""A log whose markers compaction has taken: what a new leader knows of its transactions."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.log.transactions import checkpoints
+from gateway.log.transactions.checkpoint import Checkpoint
+from gateway.log.transactions.cleaned import PREFIX, cleaned_checkpoint, read_cleaned, write_cleaned
+from gateway.log.transactions.state import AbortedTransaction
+from protocol.kafka.transaction_marker import MarkerType
+from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided, shared_on
+
+ABORT, COMMIT = MarkerType.ABORT, MarkerType.COMMIT
+
+
+async def scene_with_transactions() -> TransactionScene:
+    """Producer 1 commits at 0 and 1, 2 aborts at 2 and 3, 1 aborts at 4 and 5, 3 is open from 6 on."""
+    scene = TransactionScene()
+    scene.compacted = True
+    await scene.lead()
+    for producer_id, kind in ((1, COMMIT), (2, ABORT), (1, ABORT)):
+        await scene.begin(producer_id)
+        await scene.end(producer_id, kind)
+    await scene.begin(3)
+    return scene
+
+
+def compacted_away(scene: TransactionScene, *offsets: int) -> None:
+    scene.topic.compacted_away |= {scene.topic.entries[offset][0] for offset in offsets}
+    scene.topic.compacted_ledger_id = 1
+
+
+@pytest.mark.parametrize("gone", [(1, 3), (0, 1, 2, 3), (0, 3)])
+async def test_markers_are_not_needed(gone: tuple[int, ...], no_settling: None) -> None:
+    """Without what was said before, producer 1 would have aborted from 0 on, or would be open."""
+    scene = await scene_with_transactions()
+    position = scene.topic.entries[3][0]
+    fact = Checkpoint(position, 4, {}, (AbortedTransaction(2, 2, 3, 0),))
+    await write_cleaned(shared_on(scene.topic).resources, "topic", fact)
+    compacted_away(scene, *gone)
+    log = await scene.opened()
+    async with asyncio.timeout(5):
+        await log.transactions.prepare_to_read(0)
+        assert await decided(log) == (6, [(2, 2), (1, 4)])
+
+
+async def test_what_is_cleaned_while_it_is_read_is_not_taken_for_open(no_settling: None) -> None:
+    """The markers go between the first look at how far the log was cleaned, and the reading."""
+    scene = await scene_with_transactions()
+    shared = shared_on(scene.topic)
+    await write_cleaned(shared.resources, "topic", Checkpoint(scene.topic.entries[0][0], 1, {}))
+    log = await scene.opened()
+    looked = scene.topic.managed_ledger_properties
+
+    async def then_cleaned(topic: str) -> dict[str, str]:
+        scene.topic.managed_ledger_properties = looked  # type: ignore[method-assign]
+        found = dict(await looked(topic))
+        await write_cleaned(shared.resources, "topic", Checkpoint(scene.topic.entries[5][0], 6, {}))
+        compacted_away(scene, 1, 2, 3, 5)
+        return found
+
+    scene.topic.managed_ledger_properties = then_cleaned  # type: ignore[method-assign]
+    async with asyncio.timeout(5):
+        await log.transactions.prepare_to_read(0)
+        assert await decided(log) == (6, [])
+    assert list(log.transactions.open) == [3]
+
+
+def test_a_property_that_somebody_has_written_is_passed_over() -> None:
+    assert cleaned_checkpoint({}) is None
+    assert cleaned_checkpoint({PREFIX + "7": "nonsense"}) is None
+
+
+async def test_a_former_leader_that_writes_late_takes_nothing_back(no_settling: None) -> None:
+    scene = await scene_with_transactions()
+    resources = shared_on(scene.topic).resources
+    for offset, farthest in ((2, 2), (4, 4), (6, 6), (4, 6)):
+        await write_cleaned(resources, "topic", Checkpoint(scene.topic.entries[offset - 1][0], offset, {}))
+        found = await read_cleaned(resources, "topic")
+        assert found is not None
+        assert found.offset == farthest
+    await write_cleaned(resources, "topic", Checkpoint(scene.topic.entries[6][0], 7, {}))
+    assert [key for key in scene.topic.properties if key.startswith(PREFIX)] == [PREFIX + "7"]
+
+
+async def test_checkpoints_go_while_they_are_looked_for(no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway knows the newest one, and looks for what was aborted before: the property tells instead."""
+    monkeypatch.setattr(checkpoints, "EVERY_ENTRIES", 2)
+    scene = await scene_with_transactions()
+    for _ in range(4):
+        await scene.begin(3)
+    log = await scene.opened()
+    await log.transactions.prepare()
+    assert not log.transactions.knows(0)
+    looked = scene.topic.managed_ledger_properties
+    aborted = AbortedTransaction(2, 2, 3, 0), AbortedTransaction(1, 4, 5, 0)
+
+    async def then_cleaned(topic: str) -> dict[str, str]:
+        scene.topic.managed_ledger_properties = looked  # type: ignore[method-assign]
+        found = dict(await looked(topic))
+        fact = Checkpoint(scene.topic.entries[5][0], 6, {}, aborted)
+        await write_cleaned(shared_on(scene.topic).resources, "topic", fact)
+        scene.trim(6, before=6)
+        return found
+
+    scene.topic.managed_ledger_properties = then_cleaned  # type: ignore[method-assign]
+    async with asyncio.timeout(5):
+        await log.transactions.prepare_to_read(0)
+        assert await decided(log) == (6, [(2, 2), (1, 4)])
+
+
+async def test_a_topic_that_is_not_compacted_any_more_is_read_whole_again(no_settling: None) -> None:
+    """Aborted records that compaction had removed are read again: neither property nor checkpoint names them."""
+    scene = await scene_with_transactions()
+    resources = shared_on(scene.topic).resources
+    await write_cleaned(resources, "topic", Checkpoint(scene.topic.entries[5][0], 6, {}))
+    compacted_away(scene, 0, 1, 2, 3, 4, 5)
+    await scene.lead()
+    async with asyncio.timeout(5):
+        await scene.log.transactions.prepare_to_read(0)
+        assert await decided(scene.log) == (6, [])
+        await scene.begin(3)
+        assert scene.log.reader.read(7, 1 << 20) is not None
+        for log in (scene.log, await scene.opened()):
+            for compacted, aborted in ((False, [(2, 2), (1, 4)]), (True, [])):
+                scene.compacted = compacted
+                await log.transactions.prepare_to_read(0)
+                assert log.reader.read(7, 1 << 20) is None, "what was read before is read again"
+                assert await decided(log) == (6, aborted)
+                assert list(log.transactions.open) == [3]
+
+
+async def test_readers_begin_anew_when_aborted_records_in_memory_are_no_longer_named(no_settling: None) -> None:
+    scene = TransactionScene()
+    scene.compacted = True
+    await scene.lead()
+    await scene.begin(1)
+    other = await scene.opened()
+    await scene.begin(1)
+    await scene.end(1, ABORT)
+    await other.end.refresh()
+    await other.transactions.prepare_to_read(0)
+    assert other.reader.read(1, 1 << 20) is not None
+    scene.topic.delivers = False
+    await scene.begin(2)
+    last = scene.topic.entries[-1][0]
+    await write_cleaned(shared_on(scene.topic).resources, "topic", Checkpoint(last, 4, {}))
+    other.transactions.appended(last, 4, 5, None)  # entries before it were not read
+    async with asyncio.timeout(5):
+        await other.transactions.prepare_to_read(0)
+    assert await decided(other) == (3, [])
+    assert other.reader.read(1, 1 << 20) is None
+    await other.close()

@@ -1,0 +1,191 @@
+"""Cleaning logs with transactions, by Pulsar's compactor: no leader and no reader sees a difference but in size."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from gateway.errors import KafkaError
+from gateway.log.cleaning import cleaner, garbage
+from gateway.log.cleaning.cleaner import Rules
+from gateway.log.cleaning.garbage import SharedKeysError
+from gateway.log.transactions import checkpoints
+from protocol.kafka.transaction_marker import MarkerType
+from tests.unit.gateway.log.cleaning.compacting_topic import CleanedScene, read
+
+ABORT, COMMIT = MarkerType.ABORT, MarkerType.COMMIT
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "EVERY_ENTRIES", 5)
+    monkeypatch.setattr(checkpoints, "EVERY_ABORTED", 2)
+    monkeypatch.setattr(cleaner, "REMOVED_AT_ONCE", 3)
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_random_histories(seed: int, no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaders change, compactions fail, and the log has nothing but what compaction left."""
+    chance = random.Random(seed)
+    if seed % 3 == 0:
+        monkeypatch.setattr(garbage, "MAX_KEYS", 2)
+    if seed % 5 == 0:
+        monkeypatch.setattr(garbage, "MAX_REMOVED", 7)
+    scene = CleanedScene()
+    await scene.lead()
+    async with asyncio.timeout(60):
+        for _ in range(60):
+            producer_id = chance.randint(1, 4)
+            step = chance.random()
+            if step < 0.55:
+                await scene.put(producer_id, b"k%d" % chance.randint(0, 4), delete=chance.random() < 0.2)
+            elif step < 0.8 and any(each.producer_id == producer_id for each in scene.open):
+                await scene.end(producer_id, chance.choice([ABORT, COMMIT]))
+            elif step < 0.9:
+                scene.topic.fails = chance.random() < 0.3
+                await scene.clean()
+                assert await read(scene.log, scene.topic) == scene.newest
+            elif step < 0.95:
+                await scene.lead()
+            else:
+                assert await read(await scene.opened(), scene.topic) == scene.newest
+        for producer_id in {each.producer_id for each in scene.open}:
+            await scene.end(producer_id, chance.choice([ABORT, COMMIT]))
+        assert await read(await scene.opened(), scene.topic) == scene.newest
+
+
+async def test_the_log_stays_small(no_settling: None) -> None:
+    scene = CleanedScene()
+    await scene.lead()
+    for number in range(40):
+        await scene.put(1, b"k%d" % (number % 3))
+        await scene.end(1, ABORT if number % 4 == 0 else COMMIT)
+        if number % 10 == 9:
+            await scene.clean()
+    assert await read(scene.log, scene.topic) == scene.newest
+    assert len(scene.topic.entries) - len(scene.topic.compacted_away) == 3
+
+
+async def test_an_open_transaction_keeps_what_lies_behind_its_first_record(no_settling: None) -> None:
+    scene = CleanedScene()
+    await scene.lead()
+    await scene.put(1, b"k")
+    await scene.end(1, COMMIT)
+    await scene.put(2, b"k")
+    for _ in range(3):
+        await scene.put(1, b"other")
+        await scene.end(1, COMMIT)
+    await scene.clean()
+    assert await read(scene.log, scene.topic) == scene.newest == {b"k": b"0"}
+    await scene.lead()
+    await scene.log.transactions.prepare()
+    assert list(scene.log.transactions.open) == [2]
+    await scene.end(2, COMMIT)
+    await scene.clean()
+    assert await read(scene.log, scene.topic) == scene.newest == {b"k": b"1", b"other": b"4"}
+
+
+async def test_a_gateway_without_compaction_keys_has_written(no_settling: None) -> None:
+    """Its open transaction must not replace what is committed: nothing is compacted."""
+    scene = CleanedScene()
+    await scene.lead()
+    for _ in range(2):
+        await scene.put(1, b"k")
+        await scene.end(1, COMMIT)
+    await scene.put(2, b"k", own_key=False)
+    before = len(scene.topic.entries)
+    with pytest.raises(SharedKeysError):
+        await scene.clean()
+    assert scene.topic.status == "NOT_RUN"
+    assert len(scene.topic.entries) == before
+    assert await read(scene.log, scene.topic) == scene.newest == {b"k": b"1"}
+
+
+async def test_a_deletion_stays_until_consumers_of_what_it_deletes_have_reached_it(
+    no_settling: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However old it is: the value before it could be read until the first cleaning (KIP-534)."""
+    now_ms = 1_000_000
+    monkeypatch.setattr(cleaner, "_now_ms", lambda: now_ms)
+    scene = CleanedScene()
+    await scene.lead()
+    for delete in (False, True):
+        await scene.put(1, b"k", delete=delete)
+        await scene.end(1, COMMIT)
+    deletion = scene.topic.entries[2][0]
+    for pass_ms, is_there in ((0, True), (999, True), (1, False)):
+        now_ms += pass_ms
+        await scene.lead()
+        await scene.clean(Rules(deletions_kept_ms=1_000))
+        assert (deletion not in scene.topic.compacted_away) is is_there
+
+
+async def test_what_is_young_stays(no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's min.compaction.lag.ms."""
+    monkeypatch.setattr(cleaner, "_now_ms", lambda: 2_000)
+    scene = CleanedScene()
+    await scene.lead()
+    for number in range(4):
+        await scene.put(1, b"k")
+        await scene.end(1, COMMIT)
+        scene.topic.entries[-1][3].publish_time = scene.topic.entries[-2][3].publish_time = 500 * (number + 1)
+    await scene.clean(Rules(lag_ms=600))
+    await scene.clean(Rules(lag_ms=600))
+    assert [index for position, index, *_ in scene.topic.entries if position not in scene.topic.compacted_away] == [
+        2, 4, 5, 6, 7,
+    ]  # fmt: skip
+
+
+async def test_tombstones_are_not_written_again_while_pulsar_cannot_compact(no_settling: None) -> None:
+    scene = CleanedScene()
+    await scene.lead()
+    for _ in range(10):
+        await scene.put(1, b"k")
+        await scene.end(1, COMMIT)
+    scene.topic.fails = True
+    await scene.clean()
+    written = len(scene.topic.entries)
+    for _ in range(3):
+        await scene.clean()
+    assert len(scene.topic.entries) == written
+    scene.topic.fails = False
+    await scene.clean()
+    assert len(scene.topic.entries) == written
+    assert await read(scene.log, scene.topic) == scene.newest == {b"k": b"9"}
+
+
+@pytest.mark.parametrize("limit", ["MAX_ABORTED", "MAX_REMOVED"])
+async def test_more_than_fits_into_memory_is_removed_in_several_passes(
+    limit: str, no_settling: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, limit, 2)
+    scene = CleanedScene()
+    await scene.lead()
+    for _ in range(9):
+        await scene.put(1, b"k")
+        await scene.end(1, ABORT)
+    await scene.put(1, b"k")
+    await scene.end(1, COMMIT)
+    await scene.clean()
+    assert len(scene.topic.entries) - len(scene.topic.compacted_away) == 1
+    assert await read(await scene.opened(), scene.topic) == scene.newest == {b"k": b"9"}
+
+
+@pytest.mark.parametrize("turns", range(0, 60, 4))
+async def test_a_log_that_closes_ends_its_cleaning(turns: int, no_settling: None) -> None:
+    """Otherwise no other log would be cleaned any more."""
+    scene = CleanedScene()
+    await scene.lead()
+    for _ in range(10):
+        await scene.put(1, b"k")
+        await scene.end(1, COMMIT)
+    cleaning = asyncio.create_task(cleaner.LogCleaner(scene.log).clean(Rules()))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    assert not cleaning.done()
+    await scene.log.close()
+    async with asyncio.timeout(5):
+        with pytest.raises(KafkaError):
+            await cleaning
