@@ -1,7 +1,7 @@
-"""Runs a target's inputs one after the other, and keeps those whose outcome is new.
+"""Runs a target's inputs one after the other, and keeps those with a new outcome.
 
-An outcome is the text of the decoder's error without numbers and quotations. That is no measure of coverage, but costs
-next to nothing, and decoders that say what is wrong with an input lead the way into their branches.
+An outcome is the text of the decoder's error without numbers and quotations. It does not measure coverage, but costs
+next to nothing, and decoders with precise errors lead the inputs into their branches.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.fuzz.mutation import Mutator
 from tests.fuzz.target import Target
 
 MAX_CPU_S = 0.1
-"""Of one input: the event loop must not stand still longer."""
+"""CPU time of one input: the event loop must not be blocked longer."""
 SUSPICIOUS_S = 0.05
 MAX_GROWTH_BYTES = 48 * 1024 * 1024
-"""Of the process, by one input of at most 64 KiB."""
+"""Growth of the process by one input of at most 64 KiB."""
 BLOCK_INPUTS = 1_000
-"""Memory is looked at so often."""
+"""Memory is measured after this number of inputs."""
 MAX_KEPT, MAX_KEPT_BYTES = 2_000, 4_096
 MAX_OUTCOME_CHARS = 80
 _VARYING = re.compile(r"""0x[0-9a-f]+|'[^']*'|"[^"]*"|[-0-9]+""")
@@ -36,7 +36,7 @@ _VARYING = re.compile(r"""0x[0-9a-f]+|'[^']*'|"[^"]*"|[-0-9]+""")
 
 @dataclass(frozen=True)
 class Finding:
-    """An input that a decoder does not deal with as it should."""
+    """An input that a decoder does not handle correctly."""
 
     target: str
     data: bytes
@@ -51,12 +51,12 @@ class Result:
     seconds: float = 0.0
     outcomes: int = 0
     kept: list[bytes] = field(default_factory=list)
-    """Inputs with new outcomes, seeds aside."""
+    """Inputs with new outcomes, without the seeds."""
     findings: list[Finding] = field(default_factory=list)
 
 
 def try_input(target: Target, data: bytes) -> tuple[str, str | None]:
-    """(outcome, what is wrong with it)."""
+    """(outcome, the defect or None)."""
     begun = time.perf_counter()
     try:
         outcome = target.check(data)
@@ -72,7 +72,7 @@ def try_input(target: Target, data: bytes) -> tuple[str, str | None]:
 
 
 def _cpu_s(target: Target, data: bytes) -> float:
-    """The best of three: other processes spoil caches."""
+    """The best of three: other processes evict caches."""
     times = []
     for _ in range(3):
         begun = time.thread_time()
@@ -83,7 +83,7 @@ def _cpu_s(target: Target, data: bytes) -> float:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Decoders that log what they refuse would do little else."""
+    """Decoders that log refused inputs would do little else."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
@@ -104,7 +104,7 @@ class Campaign:
         self.result = Result(target.name, seed)
 
     def run(self, inputs: int, is_over: Callable[[], bool] = lambda: False) -> Result:
-        """Whole inputs first, then damaged ones; ends early when `is_over`, which is asked after each block."""
+        """Valid inputs first, then damaged ones; ends early when `is_over`, which is called after each block."""
         result, begun = self.result, time.perf_counter()
         for source in list(self._sources):
             self._try(source, is_seed=True)
@@ -159,7 +159,7 @@ def _allocated(target: Target, data: bytes) -> int:
 
 
 def _reset_peak_bytes() -> int:
-    """What is resident now; the process's peak begins anew from there (proc_pid_clear_refs(5))."""
+    """Resident memory now; the process's peak is reset (proc_pid_clear_refs(5))."""
     Path("/proc/self/clear_refs").write_text("5")
     return _status_bytes("VmRSS")
 

@@ -1,4 +1,4 @@
-"""Connections of clients that do everything wrong: to a running gateway, many at the same time, all from one seed."""
+"""Connections of clients that do everything wrong: many at the same time to a running gateway, all from one seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fuzz.targets.requests import TARGETS
 
 AT_ONCE = 40
 ANSWER_S = 0.05
-"""So long an attacker looks for an answer before it goes on."""
+"""The time that an attacker waits for a response before it continues."""
 CONNECT_S = 5.0
 READ_BYTES = 64 * 1024
 UNREAD_REQUESTS = 300
@@ -31,7 +31,7 @@ class Attacks:
     """Each is one connection."""
 
     def __init__(self, seed: int, address: tuple[str, int], proxied: tuple[str, int]) -> None:
-        """`proxied` is a listener that wants a PROXY header."""
+        """`proxied` is a listener that requires a PROXY header."""
         self.made: Counter[str] = Counter()
         self._random = Random(seed)
         self._mutator = Mutator(self._random)
@@ -88,7 +88,7 @@ class Attacks:
     def _damaged(self) -> bytes:
         return bytes(self._mutator.mutate(self._request(), self._requests))
 
-    # What they do
+    # The attacks
 
     async def damaged_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(self._random.randint(1, 4)):
@@ -96,7 +96,7 @@ class Attacks:
             await self._look(reader)
 
     async def whole_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Of topics and groups that mostly do not exist, with values that make no sense."""
+        """For topics and groups that mostly do not exist, with meaningless values."""
         writer.write(b"".join(framed(self._request()) for _ in range(self._random.randint(1, 4))))
         await self._look(reader)
 
@@ -145,7 +145,7 @@ class Attacks:
         await self._look(reader)
 
     async def unread_answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Metadata, Fetch or anything else, again and again."""
+        """Metadata, Fetch or other requests, repeatedly."""
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(framed(self._request()) * UNREAD_REQUESTS)
         await asyncio.sleep(ANSWER_S)

@@ -1,4 +1,4 @@
-"""Inputs that are kept: a file a target, an input a line in base64."""
+"""Kept inputs: a file for each target, an input in each line in base64."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load(target: str) -> list[bytes]:
 
 
 def add(target: str, inputs: Iterable[bytes]) -> None:
-    """What is new, as long as there is room: large inputs are left out."""
+    """Add new inputs while there is room: large inputs are left out."""
     path = _path(target)
     text = path.read_text() if path.exists() else ""
     known = set(text.splitlines())

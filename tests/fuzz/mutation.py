@@ -1,4 +1,4 @@
-"""Damaged inputs out of whole ones: bytes and lengths changed, cut off, doubled, mixed with those of another input."""
+"""Damaged inputs from valid ones: bytes and lengths changed, cut off, doubled, mixed with another input."""
 
 from __future__ import annotations
 

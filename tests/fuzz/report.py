@@ -1,4 +1,5 @@
-"""What was run, in docs/reports/fuzz.md: each run adds a line a target to build/fuzz.jsonl, the page is made of all."""
+"""All runs in docs/reports/fuzz.md: each run adds a line for each target to build/fuzz.jsonl, which the page is made
+of."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def _line(result: Result) -> dict[str, Any]:
 
 
 def write(runs_path: Path = RUNS_PATH, report_path: Path = REPORT_PATH) -> None:
-    """The page, of all runs that were noted."""
+    """Write the page, with all recorded runs."""
     runs = [json.loads(line) for line in runs_path.read_text().splitlines()]
     report_path.parent.mkdir(parents=True, exist_ok=True)
     report_path.write_text("\n".join([_TITLE, _facts(runs), "", _HOW_TO_READ, *_table(runs), ""]))

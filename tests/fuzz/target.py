@@ -1,4 +1,4 @@
-"""What a decoder is tried with, and how it is told right from wrong."""
+"""The inputs of a decoder, and the check of its results."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from random import Random
 
 Check = Callable[[bytes], str]
-"""Decodes an input and says what came of it: the text of a declared error, or any other word. The campaign keeps inputs
-with new outcomes. Raises anything else, AssertionError too, when the decoder is wrong."""
+"""Decodes an input and returns the outcome: the text of a declared error, or any other word. The campaign keeps inputs
+with new outcomes. Raises any other exception, also AssertionError, when the decoder is wrong."""
 
 Repair = Callable[[bytearray], None]
-"""Makes a damaged input's checksum right, in place."""
+"""Corrects the checksum of a damaged input, in place."""
 
 
 @dataclass(frozen=True)
 class Target:
     name: str
     seeds: Callable[[Random], Sequence[bytes]]
-    """Whole inputs."""
+    """Valid inputs."""
     check: Check
     repair: Repair | None = None
 
 
 def reason(error: Exception) -> str:
-    """The outcome of an input that was refused."""
+    """The outcome of a refused input."""
     return f"{type(error).__name__}: {error}"

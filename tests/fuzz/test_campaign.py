@@ -1,4 +1,4 @@
-"""The campaign itself: it finds what is planted, from a seed the same again, and follows new outcomes."""
+"""The campaign itself: it finds planted defects, is the same for the same seed, and follows new outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _fails(data: bytes) -> str:
 
 
 class _OnlyOnce:
-    """Wrong for one input, the first that was changed."""
+    """Wrong for one input, the first changed one."""
 
     def __init__(self, fault: Callable[[], None]) -> None:
         self._fault = fault
@@ -75,7 +75,7 @@ def test_the_same_seed_gives_the_same_inputs() -> None:
 
 
 def test_inputs_with_new_outcomes_lead_on() -> None:
-    """Two bytes that have to be right one after the other: never hit at once."""
+    """Two bytes that must be right one after the other: never found together."""
 
     def check(data: bytes) -> str:
         right = next((at for at, byte in enumerate(b"\x81\x42") if data[at : at + 1] != bytes([byte])), 2)

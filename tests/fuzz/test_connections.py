@@ -1,4 +1,4 @@
-"""A running gateway, thousands of connections that do everything wrong, and a client beside them that goes on."""
+"""A running gateway, thousands of connections that do everything wrong, and a correct client at the same time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEED = int(os.environ.get("FUZZ_SEED", "1"))
 CONNECTIONS = int(os.environ.get("FUZZ_CONNECTIONS", "3000"))
 WARM_UP_CONNECTIONS = 500
 AT_MOST_S = float(os.environ.get("FUZZ_SECONDS", "20"))
-"""On a busy machine, fewer connections are made."""
+"""On a busy machine, there are fewer connections."""
 MAX_GROWTH_BYTES = 64 * 1024 * 1024
 MAX_STALL_CPU_MS = 100
 UNEXPECTED = ("request failed", "background task failed", "Task exception was never retrieved")

@@ -1,4 +1,4 @@
-"""Decoders of Pulsar's protocol meet arbitrary and damaged bytes: only their documented errors, within their limits."""
+"""Decoders of Pulsar's protocol with arbitrary and damaged bytes: only their documented errors, within their limits."""
 
 import contextlib
 import struct
@@ -44,7 +44,7 @@ def message_frame(payload: bytes, num_messages: int, compression: int) -> bytes:
 
 
 def read_everything(frame: bytes) -> None:
-    """What a reader does with a frame, down to each message's every field."""
+    """What a reader reads of a frame, down to every field of each message."""
     with contextlib.suppress(FrameError, EntryError):
         view = memoryview(bytearray(frame))
         command, offset = parse_command(view)

@@ -1,4 +1,4 @@
-"""Decoders of record formats meet arbitrary and damaged bytes: only their documented errors, within their limits."""
+"""Decoders of record formats with arbitrary and damaged bytes: only their documented errors, within their limits."""
 
 import contextlib
 import struct

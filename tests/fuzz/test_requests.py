@@ -1,4 +1,4 @@
-"""Request decoders meet arbitrary and damaged bytes: only MalformedRequest, within bounded time and memory."""
+"""Request decoders with arbitrary and damaged bytes: only MalformedRequest, within bounded time and memory."""
 
 import contextlib
 import struct
@@ -18,7 +18,7 @@ every_version = pytest.mark.parametrize(("api", "version"), ALL_VERSIONS, ids=na
 FETCH = APIS[1]
 
 MAX_PEAK_BYTES = 100_000
-"""Of decoding a few dozen bytes."""
+"""For decoding a few dozen bytes."""
 HUGE_COUNTS = [
     b"\x7f\xff\xff\xff",
     b"\xff\xff\xff\xff\x07",

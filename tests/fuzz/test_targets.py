@@ -1,4 +1,4 @@
-"""Every decoder: the kept corpus again, then some new inputs. `python -m tests.fuzz` runs as many as one likes."""
+"""Every decoder: the kept corpus, then some new inputs. `python -m tests.fuzz` runs any number."""
 
 from __future__ import annotations
 

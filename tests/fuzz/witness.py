@@ -1,4 +1,4 @@
-"""A client that does everything right, and notices when others disturb it: it writes, and reads as a group's member."""
+"""A correct client that notices when others disturb it: it writes, and reads as a group's member."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATISTICS_MS = 500
 
 
 class Witness:
-    """Runs from entering to leaving the context; then `errors` tells, and nothing must be missing."""
+    """Runs in the context; then `errors` has the problems, and no record may be missing."""
 
     def __init__(self, bootstrap: str) -> None:
         self.errors: list[str] = []
@@ -53,7 +53,7 @@ class Witness:
 
     @property
     def reconnects(self) -> int:
-        """To brokers that it knows by their numbers."""
+        """Reconnections to brokers with known ids."""
         return sum(count for (_, broker), count in self._connections.items() if "bootstrap" not in broker)
 
     def await_reading(self) -> None:

@@ -1,4 +1,4 @@
-"""What the internal topics hold, and what members of groups send for each other."""
+"""The content of internal topics, and the data that members of groups send to each other."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _finished(loader: Loader) -> dict[str, AnyGroup]:
 def _check_again(key: object, value: object) -> None:
     try:
         record = encode_record(key, value)
-    except ValueError:  # another version has more room
+    except ValueError:  # another version has more fields
         return
     assert decode_record(record.key, record.value) is not None
 

@@ -1,4 +1,4 @@
-"""What comes before a login: the mechanisms' messages, and whole conversations of clients that nobody knows."""
+"""Data before a login: the mechanisms' messages, and whole conversations of unknown clients."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _sized(*frames: bytes) -> bytes:
 
 
 class _Strangers:
-    """All that their sessions share, made when it is first needed."""
+    """What all their sessions share, created at first use."""
 
     def __init__(self) -> None:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -109,14 +109,14 @@ _strangers: list[_Strangers] = []
 
 
 def check_conversation(data: bytes) -> str:
-    """Whatever is said, nobody gets in, and nothing is answered behind the end."""
+    """Whatever is sent, no client logs in, and nothing is answered after the end."""
     if not _strangers:
         _strangers.append(_Strangers())
     return _strangers[0].loop.run_until_complete(_converse(data, _strangers[0]))
 
 
 async def _converse(data: bytes, shared: _Strangers) -> str:
-    # Nobody waits for those who failed before.
+    # No delay for earlier failures.
     session = LoginSession(shared.logins._replace(failures=FailedLogins()), shared.dispatcher, shared.context)
     outcome, position = "", 0
     while position + 4 <= len(data):

@@ -1,4 +1,4 @@
-"""Frames of Pulsar's brokers, and entries as native producers may have stored them."""
+"""Frames of Pulsar's brokers, and entries as native producers may write them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _stored(random: Random) -> Sequence[bytes]:
 
 
 def _entry(data: bytes) -> Entry:
-    """As a frame with a right checksum that a broker would send of it."""
+    """The entry from a frame with a correct checksum, as a broker would send it."""
     size = min(_LENGTH.unpack_from(data)[0], len(data) - 2)
     rest = size.to_bytes(4, "big") + data[2:]
     command = BaseCommand(type=BaseCommand.MESSAGE, message=CommandMessage(consumer_id=1, message_id=MessageIdData()))
@@ -87,7 +87,7 @@ def _entry(data: bytes) -> Entry:
 
 
 def check_stored(data: bytes) -> str:
-    """Whatever it holds, readers get batches that cover its offsets, and come past it."""
+    """Whatever an entry contains, readers get batches that cover its offsets, and continue after it."""
     if len(data) < 2:
         return "short"
     entry = _entry(data)
@@ -109,7 +109,7 @@ def check_stored(data: bytes) -> str:
         try:
             decode_records(read.data, position, header, MAX_BYTES)
         except InvalidBatch as error:
-            outcome += reason(error)  # of a producer with our property: Kafka's clients find the same
+            outcome += reason(error)  # of a producer with our property: Kafka's clients get the same error
     assert at == read.next_offset
     for offset in {read.base_offset, read.next_offset - 1}:
         found = collect([read], 0, offset, 1, at_least_one=True)
@@ -152,7 +152,7 @@ def _frames(random: Random) -> Sequence[bytes]:
 
 
 def check_frames(data: bytes) -> str:
-    """A stream of frames, cut anywhere; each is parsed as a consumer does."""
+    """A stream of frames, cut anywhere; each is parsed as by a consumer."""
     outcomes: list[str] = []
 
     def on_frame(frame: memoryview) -> None:

@@ -30,7 +30,7 @@ from tests.fuzz.target import Target, reason
 from tests.support.records import decode_records, parse_message_set
 
 MAX_BYTES = 1 << 17
-"""What compressed records may unfold to here."""
+"""The limit of decompressed records here."""
 _REFUSALS = (CorruptBatch, InvalidBatch, UnsupportedCompression, DecompressionError)
 
 
@@ -51,7 +51,7 @@ def _records(random: Random, count: int) -> list[Record]:
 
 
 def batches(random: Random) -> list[bytes]:
-    """One of each codec and kind, alone, and several in a row."""
+    """One batch of each codec and kind, alone, and several in a row."""
     found = [
         bytes(encode_batch(_records(random, count), compression=codec, producer_id=codec - 1, base_sequence=0))
         for codec in range(5)
@@ -66,7 +66,7 @@ def batches(random: Random) -> list[bytes]:
 
 
 def sign_batch(data: bytearray) -> None:
-    """The checksum of the first batch, and mostly its length."""
+    """Correct the checksum of the first batch, and mostly its length."""
     if len(data) >= 61:
         if data[20] & 3:
             struct.pack_into(">i", data, 8, len(data) - 12)
@@ -192,7 +192,7 @@ def check_compressed(data: bytes) -> str:
     try:
         plain = decompress(codec, memoryview(data)[1:], MAX_BYTES, magic=magic)
     except (DecompressionError, UnsupportedCompression) as error:
-        return reason(error)[:40]  # libraries quote what they were given
+        return reason(error)[:40]  # libraries quote their input
     assert len(plain) <= MAX_BYTES
     if codec and (magic or codec != 4):
         assert decompress(codec, compress(codec, plain, magic), MAX_BYTES, magic=magic) == plain

@@ -1,4 +1,4 @@
-"""Requests of every API and version, from the first byte behind the length; and the answers of other gateways."""
+"""Requests of every API and version, from the first byte after the length; and responses of other gateways."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check_request(data: bytes) -> str:
 
 
 def _letter(version: int) -> str:
-    """Campaigns pass over digits."""
+    """Campaigns ignore digits."""
     return chr(ord("a") + version % 26)
 
 
@@ -81,7 +81,7 @@ def _generic_produce(data: bytes) -> Any:
 
 
 def _check_produce(data: bytes, version: int, request: Any) -> None:
-    """The decoder by hand and the one of the schema agree."""
+    """The handwritten decoder and that of the schema agree."""
     generic = _generic_produce(data)
     assert (generic.acks, generic.timeout_ms) == (request.acks, request.timeout_ms)
     assert version < 3 or generic.transactional_id == request.transactional_id
@@ -97,7 +97,7 @@ def _rows(request: Any) -> list[tuple[Any, ...]]:
 
 
 def _check_refused(data: bytes) -> None:
-    """What the decoder by hand refuses, the schema does not take, unless there is too much of it."""
+    """The schema does not accept what the handwritten decoder refuses, unless it is too large."""
     if data[:2] != b"\0\0" or len(data) > MAX_PARTITIONS:
         return
     try:
@@ -189,7 +189,7 @@ def _stream_seeds(random: Random) -> Sequence[bytes]:
 
 
 def check_stream(data: bytes) -> str:
-    """Frames come whole and unchanged however the stream was cut."""
+    """Frames are complete and unchanged however the stream is cut."""
     whole, pieces = _received(data, len(data) or 1), _received(data, 1 + len(data) // 40 + zlib.crc32(data) % 99)
     assert whole == pieces
     return f"{min(len(whole), 4)} frames, {whole[-1:] == [bytes(NOT_A_FRAME)]}".translate(_LETTERS)

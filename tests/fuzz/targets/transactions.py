@@ -1,4 +1,4 @@
-"""What logs hold of transactions: records of `__transaction_state`, markers, and checkpoints in entries' properties."""
+"""Transactions in logs: records of `__transaction_state`, markers, and checkpoints in entries' properties."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check_record(data: bytes) -> str:
     for version in (0, 1):
         try:
             record = encode_transaction(transactional_id, metadata, version)
-        except ValueError:  # another version has more room
+        except ValueError:  # another version has more fields
             continue
         again = decode_transaction(record.key, record.value)
         assert again is not None
@@ -111,7 +111,7 @@ def _batch_seeds(random: Random) -> Sequence[bytes]:
 
 
 def check_events(data: bytes) -> str:
-    """Of whole batches, which is what entries are checked for."""
+    """Of whole batches, which entries are checked for."""
     try:
         end = sum(max(0, header.last_offset_delta) + 1 for _, header in iter_headers(data))
         events = events_of(data, 0)

@@ -1,4 +1,4 @@
-"""Background tasks that fail: run again, reported, and in the end fatal."""
+"""Background tasks that fail: restarted, reported, and finally fatal."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_a_callback_that_raises_is_counted() -> None:
 
 
 async def test_a_loop_ends_by_its_own_cancellation_only() -> None:
-    """What it waits for may be cancelled by others."""
+    """Others may cancel the task that it waits for."""
     metrics = Metrics()
     FailureHandler(metrics)
     shared = asyncio.get_running_loop().create_future()

@@ -10,7 +10,7 @@ from gateway.backoff import Backoff, retried
 
 
 class Attempts:
-    """Fails so many times; the clock is that of the pauses."""
+    """Fails this number of times; the clock is that of the pauses."""
 
     def __init__(self, failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.failures = failures

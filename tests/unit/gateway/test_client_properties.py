@@ -1,4 +1,4 @@
-"""Files of clients, as the guides have them."""
+"""Properties files of clients, as in the guides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits are checked against each other; what nobody knows is refused."""
+"""Limits are checked against each other; unknown settings are refused."""
 
 import json
 from pathlib import Path
@@ -126,7 +126,7 @@ def test_networks_are_texts_in_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("user", "password"), [("alice", ""), ("", "canary"), ("alice", 5), ("alice", ["canary"])])
 def test_users_that_cannot_log_in_are_refused(tmp_path: Path, user: str, password: object) -> None:
-    """A password from a variable that is not set would let everyone in with SCRAM."""
+    """A password from an unset variable would let everyone in with SCRAM."""
     file = tmp_path / "gateway.toml"
     file.write_text(f'[security.users]\n"{user}" = {json.dumps(password)}\nbob = "canary-of-bob"\n')
     with pytest.raises(ConfigError, match=r"security\.users") as refused:

@@ -1,4 +1,4 @@
-"""Which requests are decoded in a thread."""
+"""The requests that are decoded in a thread."""
 
 from __future__ import annotations
 

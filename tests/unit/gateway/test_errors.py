@@ -1,4 +1,4 @@
-"""What clients are told when storage fails."""
+"""The errors that clients get when storage fails."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def test_code(error: Exception, code: ErrorCode) -> None:
     ],
 )
 def test_a_fetch_answers_only_what_consumers_take(error: Exception, code: ErrorCode) -> None:
-    """Java's consumer throws for any other code, REQUEST_TIMED_OUT among them."""
+    """Java's consumer throws for any other code, for instance REQUEST_TIMED_OUT."""
     assert fetch_error_code(error) is code

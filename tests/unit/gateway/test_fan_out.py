@@ -1,4 +1,4 @@
-"""Fan-out of large requests: order, bound, slices, and what an exception or a cancellation leaves behind."""
+"""Fan-out of large requests: order, bound, slices, and the state after an exception or a cancellation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_few(count: int) -> None:
 
 @pytest.mark.parametrize("at_once", [1, 8])
 async def test_others_have_their_turn_between_slices(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    """The work itself never waits. Here each look at the clock takes a part of a slice."""
+    """The work itself never waits. Here each look at the clock uses a part of a slice."""
     clock = count(step=0.6 * module.SLICE_S)
     monkeypatch.setattr(module, "monotonic", lambda: next(clock))
     done, seen = 0, [0]
@@ -91,7 +91,7 @@ async def test_cancellation_ends_the_rest() -> None:
 
 
 async def test_work_goes_on_though_each_turn_is_longer_than_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others do much, too: whenever this request has its turn, its slice would be over already."""
+    """Others work much, too: whenever this request has its turn, its slice would be over already."""
     clock = count(step=10 * module.SLICE_S)
     monkeypatch.setattr(module, "monotonic", lambda: next(clock))
 

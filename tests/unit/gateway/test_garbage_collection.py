@@ -1,4 +1,4 @@
-"""Full collections walk over what came since the last one, and once in a while over everything."""
+"""Full collections examine the objects since the last one, and from time to time all objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.garbage_collection import THAW_S, GarbageCollection
 
 
 class Node:
-    """One of a cycle: only the collector finds it."""
+    """A part of a cycle: only the collector finds it."""
 
     def __init__(self) -> None:
         self.other: object = self

@@ -1,4 +1,4 @@
-"""The table of consumer groups, as a terminal shows it."""
+"""The table of consumer groups as a terminal shows it."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""What operators ask for over HTTP."""
+"""The HTTP endpoints for operators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 
 
 async def test_metrics_are_written_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may be half a megabyte of text."""
+    """The text may have half a megabyte."""
     threads: list[int] = []
 
     def generate(registry: Any) -> bytes:
@@ -69,7 +69,7 @@ async def test_metrics_want_a_token_and_probes_do_not(tmp_path: Path) -> None:
 
 
 async def test_other_clusters_are_named_and_end_nothing(tmp_path: Path) -> None:
-    """To those only who may see them, and a tenant that deletes its namespace takes no gateway from the others."""
+    """They are shown only to clients with the token. A tenant that deletes its namespace does not affect readiness."""
     file, failing = tmp_path / "token", {"acme/orders": "no namespace", "acme/bills": "no bookies"}
     file.write_text("secret")
     for token_file in (None, file):

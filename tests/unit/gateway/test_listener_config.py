@@ -1,4 +1,4 @@
-"""What listeners are refused at start: those that would show secrets, or let in who is not known."""
+"""Listeners that are refused at start: those that would expose secrets, or accept unknown clients."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_listeners_that_are_refused(listener: dict[str, Any], why: str) -> None:
 
 
 def test_tokens_need_keys() -> None:
-    """CVE-2026-33557: without them, anybody signs his own."""
+    """CVE-2026-33557: without keys, every client could sign its own token."""
     with pytest.raises(ValidationError, match=r"security\.tokens"):
         config_of({"protocol": "SASL_SSL", "tls": TLS, "mechanisms": ["OAUTHBEARER"]})
     for keys in ({}, {"jwks_url": "ftp://x"}, {"jwks_file": "a", "jwks_url": "https://x"}):

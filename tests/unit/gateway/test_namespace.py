@@ -1,4 +1,4 @@
-"""What is made in Pulsar at start, with the rights of a tenant's administrator, and what is refused."""
+"""What is created in Pulsar at start, with the rights of a tenant's administrator, and what is refused."""
 
 from __future__ import annotations
 

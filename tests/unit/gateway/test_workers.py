@@ -1,4 +1,4 @@
-"""Workers of one machine differ by their ports, and in nothing that all of them share."""
+"""Workers of one machine differ in their ports, and in nothing that all of them share."""
 
 from gateway.config import Config
 from gateway.workers import worker_config

@@ -1,4 +1,4 @@
-"""Frames come out whole, however the stream is cut."""
+"""Frames are complete, however the stream is cut."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def frame(size: int) -> bytes:
 
 
 def fed(stream: bytes, cuts: list[int]) -> list[bytes]:
-    """Read as a transport does, at most so many bytes each time; another receiver uses the same buffer in between."""
+    """Read like a transport, at most this number of bytes each time; another receiver uses the same buffer in between.
+    """
     shared = memoryview(bytearray(SHARED_BYTES))
     receiver, frames, position = FrameReceiver(shared, MAX_BYTES), [], 0
     for cut in [*cuts, *[SHARED_BYTES] * (len(stream) // 2 + 1)]:
@@ -62,7 +63,7 @@ def test_a_length_alone_takes_no_memory() -> None:
 
 
 class Stream:
-    """What one of several receivers makes of its bytes; frames are those returned, and copies made at that time."""
+    """The frames of one of several receivers: those returned, and copies made at that time."""
 
     def __init__(self, shared: memoryview) -> None:
         self.frames: list[bytearray] = []

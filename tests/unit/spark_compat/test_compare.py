@@ -1,4 +1,4 @@
-"""Rows are compared as a set in which each may stand several times."""
+"""Rows are compared as multisets."""
 
 from datetime import datetime
 

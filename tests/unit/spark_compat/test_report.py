@@ -1,4 +1,4 @@
-"""The report says what came out, failing jobs included."""
+"""The report shows all results, failing jobs included."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The checker of histories finds each violation, and takes what is allowed."""
+"""The checker of histories finds each violation, and accepts what is allowed."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ COMMITS = [Commit(0, 1, 1.0, 2.0), Commit(0, 3, 6.0, 7.0)]
 LOOKUPS = [Lookup(0, 1, 2.5, 3.0), Lookup(0, 3, 6.5, 6.6), Lookup(0, 3, 8.0, 9.0)]
 SHARES = [Share("one", 1, (0, 1)), Share("two", 1, (2,)), Share("two", 2, (0, 1))]
 TURNS = [Turn("x", "g", 1, 0.0, 1.0), Turn("y", "g", 2, 0.5, 3.0), Turn("x", "g", 1, 2.0, 4.0)]
-"""The second may have been taken after the third."""
+"""The second call may have been handled after the third."""
 APPENDS = [Append(0, "p1"), Append(0, "p1"), Append(1, "p1"), Append(0, "p2")]
 GOOD = History(WRITES, LOG, READS, COMMITS, LOOKUPS, SHARES, TURNS, APPENDS)
 
 
 def broken(history: History, allowed: Allowed = STRICT) -> set[str]:
-    """Which rules are violated."""
+    """The rules that are violated."""
     return {rule for rule, found in violations(history, allowed).items() if [*found]}
 
 

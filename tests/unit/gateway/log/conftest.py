@@ -1,4 +1,4 @@
-"""The log that tests of the storage start with."""
+"""A log on a fake topic, as a fixture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admin API's topics in memory: every request lets others go first, and may fail as a test wants it."""
+"""The admin API's topics in memory: during every request other tasks run, and a test may let it fail."""
 
 from __future__ import annotations
 

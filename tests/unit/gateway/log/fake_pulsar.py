@@ -18,7 +18,7 @@ from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, KeyValue, M
 
 
 class FakeProducer:
-    """Keeps what was sent until the test lets the broker write it, and confirm it."""
+    """Keeps what was sent until the test lets the broker write and acknowledge it."""
 
     def __init__(
         self, topic: FakeTopic, listener: SendListener, name: str, predecessor: FakeProducer | None = None
@@ -29,7 +29,7 @@ class FakeProducer:
         self.connection = SimpleNamespace(writable=True, writable_event=asyncio.Event())
         self.sent: dict[int, tuple[bytes, int]] = {}
         self.fields: dict[int, bytes] = {}
-        """Of the entries' metadata, as they were sent."""
+        """Fields of the entries' metadata, as they were sent."""
         self._sequence_id: int = -1 if predecessor is None else predecessor._sequence_id
 
     def send(self, chunks: Sequence[Any], *, num_messages: int, properties: bytes = b"", **_: object) -> int:
@@ -143,7 +143,7 @@ class FakeTopic:
         return position
 
     def write_piece(self, data: bytes, uuid: bytes, number: int, total: int) -> None:
-        """One entry of a message that a native producer split."""
+        """Write one chunk of a message of a native producer."""
         self.write(data, 1, "native", number, native=True)
         metadata = self.entries[-1][3]
         metadata.ClearField("num_messages_in_batch")
@@ -151,7 +151,7 @@ class FakeTopic:
         metadata.total_chunk_msg_size = len(data) * total
 
     def write_marker(self, count: int = 1) -> Position:
-        """Brokers keep it to themselves, and yet name it as the last entry, as they do those of native producers."""
+        """Brokers do not dispatch it, but name it as the last entry, as they do with markers of native producers."""
         position = self.write(b"", count, "native", 0, native=True)
         self.entries[-1][3].marker_type = 10
         return position

@@ -1,4 +1,4 @@
-"""A model of idempotent producers, the gateways that they write through, and the broker behind them."""
+"""A model of idempotent producers, their gateways, and the broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_IN_FLIGHT = 5
 BATCHES = 14
 RECORDS = 2
 ROUNDS = 300
-"""Far more than it takes to write everything when nothing disturbs any more."""
+"""Much more than is needed to write everything without faults."""
 RETRIED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
@@ -38,7 +38,7 @@ async def settle() -> None:
 
 class BrokersProducer(FakeProducer):
     async def close(self) -> None:
-        """The broker writes what it received, and says so, before it confirms."""
+        """The broker writes and acknowledges what it received, before it confirms that the producer is closed."""
         self.closed = True
         broker = cast(Broker, self.topic)
         broker.receive(self, len(self.sent))
@@ -47,7 +47,7 @@ class BrokersProducer(FakeProducer):
 
 
 class Broker(FakeTopic):
-    """Writes in the order in which it received, also for producers that are gone."""
+    """Writes in the order of receiving, also for closed producers."""
 
     producer_class = BrokersProducer
 
@@ -104,7 +104,7 @@ def batch_of(producer_id: int, number: int) -> tuple[memoryview, BatchHeader]:
 
 
 class Gateway:
-    """One log, opened again when it was given up."""
+    """One log, opened again when it was closed."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -129,7 +129,7 @@ class Gateway:
         return self.log is not None and listener is self.log.writer._appender
 
     def kill(self) -> None:
-        """The broker has received some of what was sent; nobody hears of it."""
+        """The broker has received some of what was sent; no receipt arrives."""
         for producer in self.producers:
             self.broker.receive(producer, len(producer.sent) // 2)
             producer.closed = True
@@ -146,7 +146,7 @@ class Request:
 
 
 class Leader:
-    """To one client. It leads when the one before has let go."""
+    """For one client: leads when its predecessor has stopped."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
@@ -162,7 +162,7 @@ class Leader:
 
 
 class Connection:
-    """What a gateway does with the Produce requests of one connection: one after the other."""
+    """How a gateway handles the Produce requests of one connection: one after the other."""
 
     numbers = itertools.count()
 
@@ -216,7 +216,7 @@ class Producer:
         self.next = 0
         self.again: list[int] = []
         self.acknowledged = -1
-        """This batch is, and so are all before it."""
+        """This batch and all before it are acknowledged."""
         self.offsets: dict[int, int] = {}
 
     @property
@@ -256,14 +256,14 @@ class Producer:
                 self.again = sorted([*self.again, request.number])
 
     def go_over(self) -> None:
-        """To another leader; the connection to the one before stays."""
+        """Change to another leader; the connection to the previous one stays."""
         gateway, self.sent_away = self.leader.gateway, False
         if gateway not in self.connections:
             self.connections[gateway] = Connection(gateway, self.leader, self.producer_id)
         self.connection = self.connections[gateway]
 
     def reconnect(self, gateway: Gateway, *, noticed: bool) -> None:
-        """The old connection may have requests that its gateway goes on with, until it notices."""
+        """The old connection may have requests that its gateway continues with, until it notices."""
         unanswered = [request.number for request in self.connection.outstanding]
         self.again = sorted({*self.again, *(number for number in unanswered if number > self.acknowledged)})
         if noticed:
@@ -329,7 +329,7 @@ class World:
         client.reconnect(client.connection.gateway, noticed=number % 2 == 0)
 
     def move(self, gateway: Gateway, client: Producer, number: int) -> None:
-        """A client that waits for nothing goes to another gateway."""
+        """A client that does not wait for responses changes to another gateway."""
         if client.idle:
             client.reconnect(gateway, noticed=True)
 
@@ -351,7 +351,7 @@ class World:
                 connection.task.cancel()
 
     async def finish(self) -> None:
-        """Nothing disturbs any more: everything is written."""
+        """Without further faults, everything is written."""
         self.broker.failures, self.broker.open_failures = 0, []
         for _ in range(ROUNDS):
             for client in self.clients:

@@ -1,4 +1,4 @@
-"""A partition's log on a fake topic, and what tests do with it."""
+"""A partition's log on a fake topic, with helpers of tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches share entries, keep their order, and nothing waits for ever."""
+"""Batches share entries and keep their order, and none waits for ever."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_batches_share_no_entry_that_the_broker_would_refuse() -> None:
 
 
 async def test_sending_goes_on_when_the_connection_takes_more() -> None:
-    """Other partitions may have filled its buffer: no receipt of this one will come."""
+    """Other partitions may have filled its buffer: no receipt of this partition will arrive."""
     scene = Scene()
     scene.producer.connection.writable = False
     scene.append(b"1")

@@ -1,4 +1,4 @@
-"""The tails of logs in memory, against plain lists."""
+"""The tails of logs in memory, compared with plain lists."""
 
 import tracemalloc
 
@@ -53,7 +53,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(log=logs, batches=st.integers(8, 70))
     def append_large(self, log: int, batches: int) -> None:
-        """Up to what alone exceeds the budget."""
+        """Up to a size that exceeds the budget alone."""
         self.append(log, [1] * batches, 0)
 
     @rule(log=logs)
@@ -126,7 +126,7 @@ def test_long_evicted_entries_leave_the_lists() -> None:
 
 
 def test_a_log_that_is_closed_is_not_kept() -> None:
-    """However little of the budget is used: topics come and go by thousands."""
+    """However little of the budget is used: thousands of topics may be created and deleted."""
     cache = TailCache(1 << 30, gauge())
     lasting = LogTail(cache)
     lasting.append(entry(0, [1]))
@@ -148,7 +148,7 @@ def test_a_log_that_is_closed_is_not_kept() -> None:
 
 
 def test_the_budget_is_that_of_memory() -> None:
-    """Of entries as they are produced: each is a view of the frame that it came in."""
+    """With entries as they are produced: each is a view of its frame."""
     tracemalloc.start()
     try:
         cache = TailCache(1 << 30, gauge())

@@ -54,7 +54,7 @@ class Scene:
         self.readers = CatchUpReaders(client, admin, Limits(**limits), Metrics(), DecodingThreads(1))
 
     def write(self, count: int, size_bytes: int) -> None:
-        """An entry of ``count`` offsets, in batches of about ``size_bytes`` altogether."""
+        """An entry of ``count`` offsets, in batches of about ``size_bytes`` together."""
         batches = max(1, min(count, size_bytes // len(empty_batch(0, 1))))
         data = b"".join(bytes(empty_batch(0, 1)) for _ in range(batches - 1))
         self.topic.write(data + bytes(empty_batch(0, count - batches + 1)), count, "other", 0)
@@ -95,7 +95,7 @@ async def test_a_reader_never_stalls_however_entries_differ(entries: list[tuple[
 
 
 async def test_large_messages_and_then_entries_of_many_small_ones() -> None:
-    """Permits by the average message so far are few; one such entry takes a thousand."""
+    """By the average message so far, few permits are enough; one such entry uses a thousand."""
     scene = Scene(reader_budget_bytes=MIB)
     large = bytes(encode_batch([Record(0, 1, None, bytes(100_000), ())]))
     for _ in range(100):
@@ -197,7 +197,7 @@ async def test_everything_compacted_away() -> None:
 
 
 async def test_a_compaction_behind_the_readers_back_does_not_stop_it() -> None:
-    """It runs while the reader stands before what it takes."""
+    """It runs while the reader is before the entries that it removes."""
     scene = Scene(reader_budget_bytes=MIB)
     for _ in range(3):
         scene.write(1_000, 610_000)
@@ -232,7 +232,7 @@ async def test_the_first_entry_is_read_without_a_search(monkeypatch: pytest.Monk
 
 
 class ExpiringLog(FakeLog):
-    """Its start is found anew when somebody asks."""
+    """Its start is read again when it is requested."""
 
     def __init__(self, start: int, end: int) -> None:
         super().__init__()
@@ -274,7 +274,7 @@ async def test_retention_that_overtakes_a_reader(expired: bool) -> None:
 
 
 async def test_offsets_that_brokers_keep_to_themselves_are_no_loss() -> None:
-    """Markers of replication: the admin API is not asked for each."""
+    """Markers of replication: there is no admin request for each of them."""
     scene = Scene()
     scene.log = ExpiringLog(start=99, end=30)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What a Produce request may carry: one whole, sound batch, or a message set that becomes one."""
+"""What a Produce request may contain: one complete, valid batch, or a message set that becomes one."""
 
 import struct
 import time
@@ -181,7 +181,7 @@ def test_one_bound_for_past_and_future() -> None:
 
 
 def bomb(records: int, *, size: int = 1) -> bytearray:
-    """A few hundred bytes that unfold to much."""
+    """A few hundred bytes that decompress to a large size."""
     return encode_batch([Record(number, NOW_MS, b"k", bytes(size)) for number in range(records)], compression=ZSTD)
 
 

@@ -1,4 +1,4 @@
-"""Native messages in several entries: whole at the offset of their last piece, wherever reading begins."""
+"""Chunked native messages: one record at the offset of the last chunk, wherever reading begins."""
 
 import asyncio
 import zlib

@@ -1,4 +1,4 @@
-"""What takes long is converted in threads, and yet all is delivered in order."""
+"""Slow conversions run in threads, and all results are delivered in order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_is_heavy() -> None:
 
 
 class Scene:
-    """Heavy conversions wait until the test lets them go on."""
+    """Slow conversions wait until the test lets them continue."""
 
     def __init__(self) -> None:
         self.delivered: list[int] = []
@@ -134,7 +134,7 @@ async def test_whoever_fails_to_take_an_entry_hears_of_it(count: int) -> None:
 
 
 class Busy:
-    """One thread, that works until the test lets it go on."""
+    """One thread that works until the test lets it continue."""
 
     def __init__(self) -> None:
         self.threads = DecodingThreads(1)

@@ -1,4 +1,4 @@
-"""Where a log starts when a client has deleted records; searches by time then find only what is left."""
+"""The start of a log after DeleteRecords; searches by time then find the remaining records only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from protocol.kafka.records import Record, encode_batch
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 
 TIMES = ((30, 50, 10), (20, 40, 40))
-"""Of the records of two batches, at offsets 0 to 5."""
+"""Timestamps of the records of two batches, at offsets 0 to 5."""
 
 
 class Waiter:

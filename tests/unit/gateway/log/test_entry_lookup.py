@@ -1,4 +1,4 @@
-"""Entries that the admin API says nothing about are read; what it does tell is taken from it."""
+"""Entries that the admin API does not return are read instead."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Idempotent producers through everything that ends writers, readers, connections and gateways.
+"""Idempotent producers while writers, readers, connections and gateways fail.
 
-The model client keeps five batches in flight, sends again what failed, in order, and takes the acknowledgement of a
-batch for that of all before it, as librdkafka does. Whatever happens, all that it takes for written is in the log, once
-and in order, at the offset that it was told.
+The model client has five batches in flight, retries failed ones in order, and takes the acknowledgement of a batch as
+that of all before it, as librdkafka does. Every batch that it considers acknowledged is in the log, once and in order,
+at the acknowledged offset.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a log starts and ends when it is opened, and what is asked of Pulsar for that."""
+"""The start and end of a log when it is opened, and the requests to Pulsar for them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_a_log_may_end_with_what_brokers_keep_to_themselves(
 async def test_an_entry_that_is_written_while_the_last_one_is_read_is_not_taken_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Brokers send no marker, but the entry after it."""
+    """Brokers do not dispatch the marker, but the entry after it."""
     topic = written(2)
     marker = topic.write_marker(3)
     open_reader = topic.open_reader

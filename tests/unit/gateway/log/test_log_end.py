@@ -1,4 +1,5 @@
-"""Counting base offsets: a model of a Pulsar log that several write, and what one of them learns in which order."""
+"""Counting base offsets: a model of a Pulsar log with several writers, and the order in which one of them learns of
+entries."""
 
 from typing import NamedTuple
 
@@ -20,7 +21,8 @@ class Written(NamedTuple):
 
 
 class LogEndMachine(RuleBasedStateMachine):
-    """The broker appends; receipts of ours come in order, entries are read in order, each at any time after."""
+    """The broker appends; receipts of our entries arrive in order, entries are read in order, each at any later time.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,9 +30,9 @@ class LogEndMachine(RuleBasedStateMachine):
         self.ledger_id, self.entry_id, self.next_offset = 5, 0, 0
         self.resolved: dict[Position, list[int]] = {}
         self.receipts = 0
-        """So many of our entries have been confirmed."""
+        """The number of our entries that are acknowledged."""
         self.read = 0
-        """So many entries have been read, or passed over."""
+        """The number of entries that have been read or skipped."""
         self.passed_over = False
         self.end = LogEnd[Written](NOTHING, 0)
 
@@ -42,7 +44,7 @@ class LogEndMachine(RuleBasedStateMachine):
 
     @rule(lost_offsets=st.integers(0, 3), ledgers=st.integers(1, 3))
     def roll_over(self, lost_offsets: int, ledgers: int) -> None:
-        """A new ledger; markers, and entries that failed, may have taken indexes."""
+        """A new ledger; markers and failed entries may have used indexes."""
         self.ledger_id += ledgers
         self.entry_id = 0
         self.next_offset += lost_offsets
@@ -75,19 +77,19 @@ class LogEndMachine(RuleBasedStateMachine):
         self._note(self.end.on_entry(entry.position, entry.base_offset, entry.base_offset + entry.offset_count))
         assert (self.end.last > before) is not known
         if entry.ours and entry.position not in self.resolved:
-            self.resolved[entry.position] = [entry.base_offset]  # its receipt will not be asked for
+            self.resolved[entry.position] = [entry.base_offset]  # its receipt is no longer of interest
 
     @precondition(lambda self: self.read < len(self.written))
     @rule()
     def read_from_the_end(self) -> None:
-        """The follower starts anew behind the end that is known."""
+        """The follower starts again after the known end."""
         while self.read < len(self.written) and self.written[self.read].position <= self.end.last:
             self.read += 1
 
     @precondition(lambda self: self.read < len(self.written))
     @rule()
     def pass_over(self) -> None:
-        """A new follower stands behind an entry that was written while it was opened."""
+        """A new follower is after an entry that was written while it was opened."""
         self.passed_over = True
         self.read += 1
 
@@ -109,7 +111,7 @@ class LogEndMachine(RuleBasedStateMachine):
         assert self.end.unresolved is any(not self.resolved[entry.position] for entry in confirmed)
 
     def teardown(self) -> None:
-        """Once everything is confirmed and read, everything is resolved."""
+        """When everything is acknowledged and read, everything is resolved."""
         while self.receipts < len(self.own):
             self.receive()
         self.write(1, ours=False)

@@ -1,4 +1,4 @@
-"""Pulsar entries as pieces of a log, and reads of whole batches out of them."""
+"""Pulsar entries as parts of a log, and reads of whole batches from them."""
 
 import tracemalloc
 from typing import Any
@@ -102,7 +102,7 @@ def with_magic(magic: int) -> bytes:
 
 
 def negative_deltas() -> bytes:
-    """Two batches whose offset deltas add up to those of two records."""
+    """Two batches whose offset deltas have the sum of two records."""
     first, second = kafka_batch(2), kafka_batch(2)
     first[23:27] = (5).to_bytes(4, "big")
     second[23:27] = (-5).to_bytes(4, "big", signed=True)
@@ -175,7 +175,7 @@ def test_times_that_kafka_does_not_have(event_ms: int | None, publish_ms: int, t
 
 
 def log(batches: list[list[int]]) -> list[LogEntry]:
-    """Entries of batches of so many records, from offset 0 on."""
+    """Entries with batches of these numbers of records, from offset 0."""
     entries, offset = [], 0
     for counts in batches:
         count = sum(counts)

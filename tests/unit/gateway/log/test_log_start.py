@@ -1,4 +1,4 @@
-"""Where a log starts while others write, and retention removes."""
+"""The start of a log while others write, and retention deletes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of batches when Pulsar loses their producer: each is written, or its client is told to come again."""
+"""Batches when Pulsar loses their producer: each is written, or its client gets a retriable error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_what_was_not_written_is_refused_as_retriable(scene: Scene) -> Non
 
 
 async def test_what_waits_behind_a_refused_batch_of_its_producer_is_not_written(scene: Scene) -> None:
-    """Its client would take the later sequence's acknowledgement for the refused one's as well."""
+    """Otherwise its client would take the later batch's acknowledgement as that of the refused one, too."""
     in_flight = [await append(scene, 7, 0), await append(scene, 7, 1)]
     follower, other = await append(scene, 7, 2), await append(scene, 8, 0)
     assert len(scene.producer.sent) == len(in_flight)
@@ -92,7 +92,7 @@ async def test_a_new_producer_that_is_lost_while_the_log_is_read_is_not_used(
 async def test_a_new_producer_is_closed_when_the_log_cannot_be_read(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the lost one's name, which the next attempt needs."""
+    """It has the name of the lost one, which the next attempt needs."""
     monkeypatch.setattr(producer_supply, "RETRY_S", 0)
     answers = scene.append()
     await settle()

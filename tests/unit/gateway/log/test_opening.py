@@ -1,4 +1,4 @@
-"""Reading a few entries of a log, and finding where it starts, without having the broker read more than is needed."""
+"""Reading a few entries of a log, and finding its start, without more entries from the broker than needed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def topic() -> FakeTopic:
 
 @pytest.fixture
 def flows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The permits that readers gave."""
+    """The permits of all readers."""
     given: list[int] = []
     flow = FakeReader.flow
 
@@ -82,7 +82,7 @@ def scanned(ledgers: list[Ledger], taken_over: Position | None = None) -> list[t
 
 
 def test_all_that_may_have_been_in_flight_is_scanned_however_large() -> None:
-    """By the average size, 32 of them would do."""
+    """By the average size, 32 of them would be enough."""
     assert scanned([Ledger(1, 1_000, 1_000 * MIB)]) == [(Position(1, 1_000 - 128), Position(1, 999))]
     assert scanned([Ledger(1, 1_000, 1_000 * MIB), Ledger(2, 28, 28 * MIB)]) == [(Position(1, 900), Position(2, 27))]
     assert scanned([Ledger(1, 100, MIB)]) == [("earliest", Position(1, 99))]

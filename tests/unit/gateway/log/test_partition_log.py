@@ -1,4 +1,4 @@
-"""A partition's log between its clients and a Pulsar whose entries and readers come at the worst moments."""
+"""A partition's log between its clients and a Pulsar with unfavourable timing of entries and readers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ async def test_behind_a_gap_the_offset_is_read_and_nothing_is_served_twice(scene
 
 
 async def test_an_entry_that_is_read_before_its_receipt_is_written(scene: Scene) -> None:
-    """Else, if the receipt is lost with the connection, it would be taken for not written, and sent again."""
+    """Otherwise, if the receipt is lost with the connection, the batch would be treated as not written, and sent again.
+    """
     answers = scene.append(3)
     await settle()
     position = scene.producer.write(0)
@@ -80,7 +81,7 @@ async def test_a_batch_that_another_gateway_wrote_is_a_duplicate_for_a_client_th
 async def test_the_end_is_known_when_the_broker_has_written_what_it_received(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gateway died and left an entry on its way; its client comes here with the same batch."""
+    """A gateway died with an entry in flight; its client sends the same batch to this gateway."""
     data = encode_batch([Record(0, 1_000, None, b"value", ())], producer_id=7, producer_epoch=0, base_sequence=0)
     await scene.log.prepare(parse_header(data)._replace(producer_id=8), 1)
 
@@ -97,7 +98,7 @@ async def test_the_end_is_known_when_the_broker_has_written_what_it_received(
 
 
 async def test_a_log_that_cannot_be_read_any_more_is_given_up(scene: Scene) -> None:
-    """What was written behind a gap keeps its offset to itself: the next log knows it as a duplicate."""
+    """The offset of an entry after a gap stays unknown to the client: the next log finds the batch as a duplicate."""
     behind_gap = await append(scene, 7, 0)
     scene.topic.delivers = False
     scene.topic.write(bytes(batch(1)), 1, "other", 1)
@@ -135,7 +136,7 @@ async def test_closing_answers_what_is_queued_in_flight_and_behind_a_gap(scene: 
 
 
 async def test_an_answer_that_fails_keeps_no_other_client_from_its_own(scene: Scene) -> None:
-    """Entries behind a gap become known together, and one entry holds the batches of several clients."""
+    """The offsets of entries after a gap become known together, and one entry has the batches of several clients."""
 
     def fail(offset: int, error: Exception | None) -> None:
         raise RuntimeError("a defect")
@@ -158,7 +159,7 @@ async def test_an_answer_that_fails_keeps_no_other_client_from_its_own(scene: Sc
 
 
 async def test_receipts_that_reach_the_target_end_a_refresh(scene: Scene) -> None:
-    """The reader may stand behind the target already: then nothing comes from it."""
+    """The reader may be after the target already: then no entry arrives."""
     scene.append()
     await settle()
     position = scene.producer.write(0)
@@ -213,7 +214,7 @@ async def test_an_end_that_could_not_be_told_is_asked_for_again(monkeypatch: pyt
 async def test_who_waits_for_the_end_of_a_silent_log_hears_that_it_is_closed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Meanwhile it is looked whether brokers keep the rest to themselves."""
+    """In the meantime the gateway checks whether brokers do not dispatch the rest."""
     monkeypatch.setattr(end_refresh, "SILENT_S", 0.01)
     asked = asyncio.Event()
 
@@ -288,7 +289,7 @@ async def never(*_: Any, **__: Any) -> None:
 
 @pytest.mark.parametrize(("method", "idempotent"), [("open_producer", False), ("internal_stats", True)])
 async def test_closing_refuses_what_waits_to_be_taken(method: str, idempotent: bool) -> None:
-    """A deletion of the topic, say. Its connection has other partitions, and goes on."""
+    """For instance by a deletion of the topic. The connection is shared with other partitions, and stays."""
     scene = Scene()
     setattr(scene.topic, method, never)
     header = PLAIN._replace(producer_id=7, producer_epoch=0, base_sequence=0) if idempotent else PLAIN
@@ -362,7 +363,7 @@ async def test_the_first_look_at_the_log_serves_all_batches_that_came_before_it(
 async def test_what_brokers_hold_back_is_looked_up(
     scene: Scene, others: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries behind an open transaction of a native producer are written, but not sent to readers."""
+    """Entries after an open transaction of a native producer are written, but not dispatched."""
     monkeypatch.setattr(receipt_lookup, "LOOK_UP_AFTER_S", 0.01)
     scene.topic.delivers = False
     for reader in scene.topic.readers:

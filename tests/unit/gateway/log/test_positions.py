@@ -17,7 +17,7 @@ from gateway.pulsar.position import Position
 
 
 class FakeAdmin:
-    """Ledgers of entries; each entry counts so many messages."""
+    """Ledgers of entries; each entry has this number of messages."""
 
     def __init__(self, ledgers: list[list[int]], first_offset: int, gap: int) -> None:
         self.topics = self

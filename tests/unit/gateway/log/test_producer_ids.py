@@ -1,4 +1,4 @@
-"""Producer ids, and since when there are producers that have them."""
+"""Producer ids, and the time since which a producer with an id can exist."""
 
 from __future__ import annotations
 

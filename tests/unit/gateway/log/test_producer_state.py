@@ -1,4 +1,5 @@
-"""Idempotent producers against a plain model of Kafka's rules (ProducerAppendInfo, ProducerStateEntry of 3.9)."""
+"""Idempotent producers, compared with a plain model of Kafka's rules (ProducerAppendInfo, ProducerStateEntry of 3.9).
+"""
 
 import time
 from dataclasses import dataclass, field
@@ -31,13 +32,13 @@ class Appended(NamedTuple):
 
 @dataclass
 class Model:
-    """What Kafka keeps of one producer."""
+    """Kafka's state of one producer."""
 
     epoch: int = -1
     batches: list[Appended] = field(default_factory=list)
 
     def judge(self, epoch: int, first: int, last: int, in_flight: int) -> Appended | ErrorCode | None:
-        """The batch that is repeated, an error, or None: it is to be appended. No batch in flight is forgotten."""
+        """The duplicate batch, an error, or None: the batch is appended. No batch in flight is forgotten."""
         if epoch == self.epoch:
             for batch in self.batches[-max(5, in_flight) :]:
                 if (batch.first, batch.last) == (first, last):
@@ -56,7 +57,7 @@ class Model:
 
 
 class ProducerStateMachine(RuleBasedStateMachine):
-    """Batches are judged as if all that is in flight were appended already: in Kafka they are."""
+    """Batches are checked as if all batches in flight were appended already: in Kafka they are."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +71,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
 
     @rule(producer_id=ids, count=st.integers(1, 3), new_epoch=st.booleans())
     def produce(self, producer_id: int, count: int, new_epoch: bool) -> None:
-        """What a correct producer sends next."""
+        """The next batch of a correct producer."""
         model = self.models.setdefault(producer_id, Model())
         first, epoch = 0, max(0, model.epoch + new_epoch)
         if model.batches and not new_epoch:
@@ -168,7 +169,8 @@ def _refuses(state: ProducerState, sequence: int) -> bool:
 
 
 def test_behind_a_refused_batch_its_sequence_is_next_though_nothing_was_ever_written() -> None:
-    """Else those that were on their way behind it look like an unknown producer's, which may start anywhere."""
+    """Otherwise batches in flight after it look like those of an unknown producer, which may start with any sequence.
+    """
     state = ProducerState(10)
     in_flight = [state.begin(header(1, 0, sequence)) for sequence in range(3)]
     for batch in reversed(in_flight):
@@ -286,7 +288,7 @@ def test_a_closed_log_gives_its_producers_back() -> None:
 
 
 class TestReplay:
-    """The window as it is found in the log."""
+    """The window as it is read from the log."""
 
     def test_knows_duplicates_with_their_offsets(self) -> None:
         state = ProducerState(10)
@@ -306,7 +308,7 @@ class TestReplay:
         assert state.find_duplicate(header(1, 4, 1)) is None
 
     def test_of_what_lies_before_a_batch_in_flight_changes_nothing(self) -> None:
-        """The broker has told of the earlier batch already, and it is read with the entries of others."""
+        """The receipt of the earlier batch has arrived already, and it is read among the entries of others."""
         state = ProducerState(10)
         _written(state, 0)
         in_flight = state.begin(header(1, 0, 1))
@@ -315,7 +317,7 @@ class TestReplay:
         assert state.find_duplicate(header(1, 0, 2)) is None
 
     def test_of_what_is_known_changes_nothing(self) -> None:
-        """Two requests may have the log's end read at the same time; meanwhile the producer goes on."""
+        """Two requests may start reading the log's end at the same time; the producer continues in the meantime."""
         state = ProducerState(10)
         for sequence in range(7):
             state.replay(header(1, 0, sequence), 100 + sequence)

@@ -1,4 +1,4 @@
-"""More positions want a reader than may be open: all get their turn, and none is opened in vain."""
+"""More positions need a reader than may be open: all get their turn, and no reader is opened in vain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.gateway.log.test_catch_up import FakeLog
 
 
 class Scene:
-    """Partitions that lag, of one topic in Pulsar: each reads the same entries."""
+    """Lagging partitions of one Pulsar topic: each reads the same entries."""
 
     def __init__(self, partitions: int, entries: int = 1, **limits: int) -> None:
         self.topic = FakeTopic()
@@ -44,7 +44,7 @@ class Scene:
             self.readers.start(self.logs[number], self.offsets[number])
 
     def take(self, number: int, max_bytes: int = 1 << 20) -> bool:
-        """As a fetch does that finds something; the consumer goes on behind it."""
+        """Like a fetch that finds records; the consumer continues after them."""
         found = self.readers.read(self.logs[number], self.offsets[number], max_bytes, at_least_one=True)
         if found is not None:
             self.offsets[number] = found.next_offset
@@ -54,7 +54,7 @@ class Scene:
         return [number for number, log in enumerate(self.logs) if self.offsets[number] < log.end_offset]
 
     async def fetch(self) -> int:
-        """One fetch of all that lags, in the order of the partitions; returns how many it found."""
+        """One fetch of all lagging partitions, in order; returns the number of those with records."""
         found = 0
         for number in self.lagging():
             if self.take(number):

@@ -1,4 +1,4 @@
-"""What is remembered of a log's ranges without records."""
+"""The known ranges of a log without records."""
 
 from __future__ import annotations
 

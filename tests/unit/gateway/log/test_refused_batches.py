@@ -1,4 +1,4 @@
-"""What a connection remembers of idempotent batches that were refused for the moment."""
+"""What a connection keeps of idempotent batches that were refused with a retriable error."""
 
 from contextlib import nullcontext
 
@@ -31,7 +31,7 @@ def test_later_batches_wait_until_the_refused_one_comes_again() -> None:
 
 
 class Log:
-    """Its producer has written all before ``next_sequence``."""
+    """Its producer has written all batches before ``next_sequence``."""
 
     def __init__(self, next_sequence: int) -> None:
         self.next_sequence = next_sequence
@@ -50,7 +50,7 @@ def test_a_refused_batch_that_another_leader_wrote_is_not_waited_for() -> None:
 
 
 def test_who_has_heard_of_the_refusal_may_go_on() -> None:
-    """With five batches in flight, the sixth is sent when the first is answered. The log knows nothing of them."""
+    """With five batches in flight, the sixth is sent when the first is answered. The log has none of them."""
     refused = RefusedBatches()
     for sequence in range(3, 8):
         with pytest.raises(KafkaError) if sequence > 3 else nullcontext():

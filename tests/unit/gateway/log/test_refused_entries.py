@@ -1,4 +1,4 @@
-"""The broker refuses one entry, and writes those behind it that are on their way already."""
+"""The broker refuses one entry, and writes later ones that are in flight already."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.gateway.log.log_scene import Scene, answered, append
     ],
 )
 async def test_a_batch_that_was_overtaken_is_lost_for_good(scene: Scene, error: PulsarError, code: ErrorCode) -> None:
-    """Its client must not send it again: it is out of order, and a client may take that for written long ago."""
+    """Its client must not retry: the batch is out of order, and a client may take that error as an old success."""
     first = await append(scene, 7, 0)
     second = await append(scene, 7, 1)
     refused, written = scene.producer.sent

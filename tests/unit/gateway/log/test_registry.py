@@ -1,4 +1,4 @@
-"""Logs that are opened and closed while others are at it, or while Pulsar does not answer."""
+"""Logs that are opened and closed at the same time as other events, or while Pulsar does not answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Answers = list[tuple[int, Exception | None]]
 
 
 class DeafProducer(FakeProducer):
-    """Of a broker that does not answer, and so does not confirm that it has forgotten the producer."""
+    """A producer of a broker that does not answer, and so does not confirm the close."""
 
     async def close(self) -> None:
         self.closed = True
@@ -44,7 +44,7 @@ class DeafProducer(FakeProducer):
 
 
 class SlowProducer(FakeProducer):
-    """Of a broker that takes its time to forget a producer."""
+    """A producer of a broker that needs time to close it."""
 
     forgotten: asyncio.Event
 
@@ -54,7 +54,7 @@ class SlowProducer(FakeProducer):
 
 
 class SlowTopic(FakeTopic):
-    """Partitions that Pulsar serves only when the test says so, and in which order they were asked for."""
+    """Partitions that Pulsar serves only when the test says so; it records the order of requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ async def test_a_log_without_answers_is_opened_anew(scene: Scene, monkeypatch: p
     assert isinstance(error, KafkaError) and error_code(error) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert await scene.open() is not first
     names = {producer.name for producer in scene.topic.producers}
-    assert (len(scene.topic.producers), len(names)) == (2, 1)  # the broker has to let go of the first one
+    assert (len(scene.topic.producers), len(names)) == (2, 1)  # the broker must close the first one
 
 
 async def test_a_log_that_has_nothing_to_wait_for_stays(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ async def test_a_producer_that_was_closed_in_order_needs_no_successor(scene: Sce
 
 
 async def test_a_log_whose_leader_changed_meanwhile_is_closed_though_it_leads_again(scene: Scene) -> None:
-    """Another gateway may have written for its producers."""
+    """Another gateway may have written in between."""
     first = await scene.open()
     scene.registry.start_closing(lambda topic, partition: True)
     assert scene.registry.find("topic", 0) is None
@@ -207,7 +207,7 @@ async def test_a_log_that_is_used_again_while_others_are_closed_stays(scene: Sce
 
 @pytest.mark.parametrize("change", ["forget_topic", "close_those"])
 async def test_a_log_that_is_not_wanted_any_more_when_it_is_open(scene: Scene, change: str) -> None:
-    """It may have been read before another gateway wrote, or before the topic was made anew."""
+    """It may have been read before another gateway wrote, or before the topic was created again."""
     scene.topic.unavailable["topic-0"] = asyncio.Event()
     opening = asyncio.ensure_future(scene.registry.open(TOPIC, 0))
     await settle()

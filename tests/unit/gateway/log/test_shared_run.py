@@ -1,4 +1,4 @@
-"""Many who ask at the same time, and one run for all."""
+"""Many callers at the same time, and one run for all."""
 
 import asyncio
 import time
@@ -103,7 +103,7 @@ async def test_who_is_cancelled_ends_alone() -> None:
 
 
 async def test_what_a_run_covers() -> None:
-    """All before it began; nothing while it runs, or when it failed."""
+    """Callers before its start; none while it runs, or when it failed."""
     failing, working = [True], asyncio.Event()
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Entries that brokers keep to themselves at the end of a log, for those who wait for that end."""
+"""Entries at the end of a log that brokers do not dispatch, and callers that wait for that end."""
 
 from __future__ import annotations
 

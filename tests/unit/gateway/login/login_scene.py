@@ -1,4 +1,4 @@
-"""A login without a connection: requests in, what the client hears out."""
+"""A login without a connection: requests and responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logins name a cluster; it is entered, or the login fails."""
+"""Logins name a cluster; it is opened, or the login fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TENANTS_PASSWORD = "of the tenant"
 
 
 def cluster_of(name: str, **passwords: str) -> ServedCluster:
-    """With users of its own."""
+    """A cluster with users of its own."""
     config = SimpleNamespace(pulsar=SimpleNamespace(full_namespace=name))
     users = ConfiguredUsers({user: SecretStr(password) for user, password in passwords.items()})
     return ServedCluster(cast(Cluster, SimpleNamespace(config=config, security=users)))
@@ -96,7 +96,7 @@ async def test_a_token_and_an_extension(issuer: Issuer) -> None:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
 async def test_what_is_refused_fails_the_login(issuer: Issuer, mechanism: str) -> None:
-    """With the words for a wrong password: nobody learns which clusters there are."""
+    """With the error of a wrong password, so that clients do not learn which clusters exist."""
     scene = Scene(tokens=await verifier_of(issuer), entrance=FakeEntrance())
     wrong = Scene(tokens=await verifier_of(issuer), entrance=FakeEntrance())
     if mechanism == "PLAIN":
@@ -145,7 +145,7 @@ async def scram(scene: Scene, user: str, password: str, mechanism: ScramMechanis
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", *ScramMechanism])
 async def test_a_user_of_a_cluster_logs_in_there(mechanism: ScramMechanism | str) -> None:
-    """And nowhere else, whoever else has the name."""
+    """And nowhere else, also if there is a user with the same name."""
     entrance = FakeEntrance()
     scene = Scene(entrance=entrance)
     if isinstance(mechanism, ScramMechanism):

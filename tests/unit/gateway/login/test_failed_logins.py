@@ -1,4 +1,4 @@
-"""Who guesses passwords is slow, and slows nobody else."""
+"""Password guessing is slow, and does not slow other clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @given(st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 300)), max_size=30))
 def test_failures_of_an_address_have_a_bound(attempts: list[tuple[int, int]]) -> None:
-    """Pauses (ms), and how many connections then begin a login at the same time. All of them fail."""
+    """Pauses (ms), and the number of connections that then begin a login at the same time. All of them fail."""
     with pytest.MonkeyPatch.context() as patch:
         clock, failures, total, most = Clock(patch), FailedLogins(), 0, 0
         for pause_ms, connections in attempts:
@@ -87,7 +87,7 @@ def test_many_addresses_take_little_memory(clock: Clock, monkeypatch: pytest.Mon
 
 
 async def test_a_login_waits_before_its_password_is_looked_at(clock: Clock) -> None:
-    """And a good one succeeds then: nobody is locked out."""
+    """And a right password is accepted then: no user is locked out."""
     scene = Scene()
     for _ in range(AT_ONCE + 1):
         scene.logins.failures.count(HERE)

@@ -1,4 +1,4 @@
-"""The states of a login, and all that ends one."""
+"""The states of a login, and everything that ends one."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_versions_are_told_once(scene: Scene) -> None:
 
 
 async def test_little_is_kept_of_what_strangers_call_themselves() -> None:
-    """A metric has their names."""
+    """The names are labels of a metric."""
     long = "x" * 100_000
     scene = Scene()
     answer = await scene.ask("ApiVersions", 3, client_software_name=long, client_software_version=long)
@@ -196,7 +196,7 @@ async def test_the_mechanism_stays() -> None:
 
 
 async def test_a_login_that_is_left_leaves_nothing(scene: Scene) -> None:
-    """The connection is lost while the password is looked at."""
+    """The connection is lost while the password is checked."""
     await scene.shake_hands("PLAIN")
     answering = asyncio.ensure_future(scene.authenticate(f"\0{USER}\0{PASSWORD}".encode()))
     await asyncio.sleep(0)

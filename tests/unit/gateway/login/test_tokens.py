@@ -1,4 +1,4 @@
-"""Tokens that Pulsar would take, and all others."""
+"""Tokens that Pulsar accepts, and others."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """As one that is renewed: another file of the same name."""
+    """Replace it like a renewed one: by another file of the same name."""
     new = path.with_suffix(".new")
     new.write_bytes(data)
     new.rename(path)
@@ -209,7 +209,7 @@ async def role_soon(verifier: TokenVerifier, token: str) -> str:
 
 @pytest.mark.usefixtures("looking_often")
 async def test_a_renewed_secret_key_counts_without_a_restart(tmp_path: Path) -> None:
-    """A file that cannot be used changes nothing."""
+    """A file that cannot be used has no effect."""
     file = tmp_path / "secret"
     file.write_bytes(SECRET)
     section = TokensSection(secret_key_file=file)
@@ -240,7 +240,7 @@ async def test_a_renewed_key_set_counts_without_a_restart(tmp_path: Path) -> Non
     verifier = TokenVerifier(section, keys)
     replace_file(file, json.dumps({"keys": [row(second, "a")]}).encode())
     assert await role_soon(verifier, jwt.encode({"sub": "b"}, second, "RS256", headers={"kid": "a"})) == "b"
-    with pytest.raises(LoginFailed):  # its key is not in the set any more
+    with pytest.raises(LoginFailed):  # its key is no longer in the set
         await verifier.verify(jwt.encode({"sub": "b"}, first, "RS256", headers={"kid": "a"}))
     await keys.close()
 
@@ -254,7 +254,7 @@ async def test_a_renewed_key_set_counts_without_a_restart(tmp_path: Path) -> Non
     ],
 )  # fmt: skip
 def test_keys_that_come_without_tls_are_refused(url: str, *, is_fit: bool) -> None:
-    """Who is between could send his own."""
+    """A host in between could send its own keys."""
     with nullcontext() if is_fit else pytest.raises(ValidationError, match="https"):
         TokensSection(jwks_url=url)
 
@@ -274,7 +274,7 @@ def test_key_sets() -> None:
 
 
 def test_one_key_of_no_use_leaves_the_others() -> None:
-    """Providers publish keys of new kinds, and keys to encrypt with, beside those in use."""
+    """Providers publish keys of new kinds, and keys for encryption, together with those in use."""
     good = row(rsa.generate_private_key(65_537, 2_048), "good")
     other_curve = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256K1()).public_key()))
     strange: list[Any] = [

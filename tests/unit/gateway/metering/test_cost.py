@@ -1,4 +1,4 @@
-"""What authorization and quotas add to each batch, in calls: those are the same on every machine.
+"""The cost of authorization and quotas for each batch, in calls, which are the same on every machine.
 
 `make security` measures the processor time.
 """
@@ -20,7 +20,7 @@ def test_rights_and_quotas_add_few_calls() -> None:
 
 
 def _calls(run: Callable[[], None]) -> int:
-    """Of Python and of C, when all that is kept has been computed."""
+    """Python and C calls, when all cached values have been computed."""
     for _ in range(3):
         run()
     count = 0

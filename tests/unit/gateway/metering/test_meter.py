@@ -1,4 +1,4 @@
-"""What is charged to whom, and what becomes of the answer."""
+"""Which client is charged, and how the response changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that have not logged in: what all of them take together is bounded, and is no other client's loss."""
+"""Clients before login: their memory together is bounded, and other clients lose nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_who_leaves_holds_nothing() -> None:
 
 
 async def test_strangers_of_all_addresses_are_counted() -> None:
-    """Handshakes of TLS are not among the connections of the server yet."""
+    """TLS handshakes are not yet among the connections of the server."""
     arrivals = Arrivals(Limits(max_connections=10, max_unauthenticated_per_address=3), Metrics())
     came = [arrivals.arrived(f"192.0.2.{number // 4}") for number in range(40)]
     assert sum(came) == 10 and came[:4] == [True, True, True, False]
@@ -55,7 +55,7 @@ async def test_strangers_of_all_addresses_are_counted() -> None:
 
 
 class Expiring:
-    """In place of a login that was done."""
+    """Replaces a completed login."""
 
     expired = False
 
@@ -67,7 +67,7 @@ class Expiring:
 
 
 async def test_what_was_asked_before_a_session_expired_is_answered() -> None:
-    """Records of a Produce are stored: their producer has to hear it, though the next Produce comes too late."""
+    """The records of a Produce are stored: the producer must get the response, though its next Produce is too late."""
     conversation = Conversation()
     login = Expiring()
     conversation.connection._pipeline._login = cast(LoginSession, login)

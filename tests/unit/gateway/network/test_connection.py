@@ -1,4 +1,4 @@
-"""One connection: however bytes arrive and calls complete, answers leave in the order of the requests."""
+"""One connection: responses are sent in the order of the requests, however bytes arrive and calls complete."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_a_serial_call_holds_back_the_requests_behind_it_and_its_socket() 
 
 
 async def test_what_is_not_pipelined_is_run_when_all_before_is_answered() -> None:
-    """Else its answer could be older than what the client was told before."""
+    """Otherwise its response could be older than an earlier one."""
     conversation = Conversation()
     conversation.feed(frame("f1") + frame("f2") + frame("n3") + frame("f4"))
     for number in ("1", "2"):
@@ -280,7 +280,7 @@ async def test_what_is_not_served_is_not_called_malformed(bad: str, reason: str)
 
 
 async def test_a_decoded_request_holds_what_it_takes() -> None:
-    """Group members with long subscriptions wait for each other: all of them have to be decoded."""
+    """Group members with long subscriptions wait for each other: all of them must be decoded."""
     conversation = Conversation(requests_budget_bytes=MIB)
     requests, size = conversation.server.requests, 100_000
     clients = [conversation, *(Conversation() for _ in range(3))]

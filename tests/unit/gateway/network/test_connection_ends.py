@@ -1,4 +1,4 @@
-"""What ends a connection, and what becomes of the requests and answers that it has then."""
+"""Everything that ends a connection, and its requests and responses then."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_an_idle_client_that_ends_is_closed() -> None:
 
 
 async def test_closing_twice_aborts() -> None:
-    """A client that does not even take its last answers would keep them in memory."""
+    """A client that does not read its last responses would keep them in memory."""
     conversation = Conversation()
     conversation.connection.close("idle")
     assert not conversation.transport.aborted
@@ -111,7 +111,7 @@ async def test_closing_twice_aborts() -> None:
 
 
 async def test_what_a_handler_still_waits_for_goes_with_its_client() -> None:
-    """Neither an answer nor an error of it is missed by anybody."""
+    """Neither its response nor its error is needed."""
     unheard: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
     for refused in (False, True):
@@ -119,7 +119,7 @@ async def test_what_a_handler_still_waits_for_goes_with_its_client() -> None:
         conversation.feed(frame("p1"))
         await asyncio.sleep(0)
         conversation.dispatcher.serial["1"].set_result(None)
-        await asyncio.sleep(0)  # the handler has returned, and its connection does not know yet
+        await asyncio.sleep(0)  # the handler has returned, and its connection has not noticed yet
         future = conversation.dispatcher.futures["1"]
         if refused:
             future.set_exception(ClosesConnection("refused"))
@@ -131,7 +131,7 @@ async def test_what_a_handler_still_waits_for_goes_with_its_client() -> None:
     conversation = Conversation()
     conversation.feed(frame("f1"))
     conversation.dispatcher.futures["1"].set_exception(ClosesConnection("refused"))
-    conversation.connection.connection_lost(None)  # before it hears of that
+    conversation.connection.connection_lost(None)  # before it gets that response
     await settle()
     del conversation
     gc.collect()
@@ -139,7 +139,7 @@ async def test_what_a_handler_still_waits_for_goes_with_its_client() -> None:
 
 
 async def test_a_lost_connection_is_freed_at_once() -> None:
-    """Not when garbage is looked for, which is seldom: clients come and go by the thousand."""
+    """Not when garbage is collected, which is rare: there may be thousands of connections."""
     conversation = Conversation()
     conversation.feed(frame("n1") + frame("f2") + frame("s3"))
     await settle()

@@ -1,4 +1,4 @@
-"""An address that connects too often hears nothing, and its connection is closed after a while (KIP-612)."""
+"""An address that connects too often gets no response, and its connection is closed after a while (KIP-612)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of requests: who may read while it is short, and who may decode."""
+"""The memory of requests: which connections may read while it is short, and which may decode."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_above_it_one_request_after_the_other_gets_whole(budget: RequestBu
     for connection in (between, first, second):
         connection.regulate_reading()
     assert [first.reads, second.reads, between.reads] == [True, False, False]
-    first.mid_frame = False  # its request is whole
+    first.mid_frame = False  # its request is complete
     first.regulate_reading()
     assert [first.reads, second.reads, between.reads] == [False, True, False]
     budget.released(BUDGET)
@@ -77,7 +77,7 @@ async def test_who_sends_no_more_is_closed(budget: RequestBudget, monkeypatch: p
 
 
 async def test_decoding_waits_for_room_in_turn(budget: RequestBudget) -> None:
-    large = await budget.room_to_decode(10 * BUDGET)  # alone, it may be as large as it is
+    large = await budget.room_to_decode(10 * BUDGET)  # a single one may have any size
     assert large == 10 * BUDGET * DECODED_FACTOR
     half = BUDGET // DECODED_FACTOR // 2
     waiting = [asyncio.ensure_future(budget.room_to_decode(half)) for _ in range(3)]
@@ -98,7 +98,7 @@ async def test_who_gives_up_waiting_gives_back_its_room(budget: RequestBudget) -
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
     budget.decoded(held, 0)
-    granted.cancel()  # it has its turn, and does not know yet
+    granted.cancel()  # it has its turn, and has not noticed yet
     await asyncio.gather(granted, return_exceptions=True)
     async with asyncio.timeout(1):
         assert await budget.room_to_decode(BUDGET)
@@ -109,7 +109,7 @@ async def test_two_who_give_up_at_the_same_time_harm_nobody(budget: RequestBudge
     given_up = asyncio.ensure_future(budget.room_to_decode(1))
     await asyncio.sleep(0)
     given_up.cancel()
-    budget.decoded(held, 0)  # before the one that gave up has seen it
+    budget.decoded(held, 0)  # before the cancelled one has noticed
     await asyncio.gather(given_up, return_exceptions=True)
     assert budget._decoded_bytes == 0 and not budget._decoding
 
@@ -128,7 +128,7 @@ async def test_who_gives_up_at_the_head_makes_way(budget: RequestBudget) -> None
 async def test_who_waits_is_woken_below_the_budget_in_the_end(
     budget: RequestBudget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests that wait for long, for a group's members for instance, may hold most of it all the time."""
+    """Requests that wait for long, for instance for a group's members, may hold most of it all the time."""
     monkeypatch.setattr(request_budget, "RESUME_S", 0.001)
     waiting = Connection(budget, mid_frame=False)
     budget.received(BUDGET)
@@ -141,7 +141,7 @@ async def test_who_waits_is_woken_below_the_budget_in_the_end(
 
 
 async def test_what_is_kept_holds_up_nothing_but_the_memory_it_takes(budget: RequestBudget) -> None:
-    """Some requests are answered after minutes, those of group members that wait for others for instance."""
+    """Some requests are answered after minutes, for instance of group members that wait for others."""
     budget.decoded(await budget.room_to_decode(BUDGET), BUDGET - 1)
     async with asyncio.timeout(1):
         room_bytes = await budget.room_to_decode(BUDGET)
@@ -173,7 +173,7 @@ async def test_a_cluster_that_has_used_its_share_waits_and_others_read(budget: R
 async def test_in_a_full_share_one_request_after_the_other_gets_whole(
     budget: RequestBudget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if all is full: of halves alone, some have to go."""
+    """Also if the budget is full: of incomplete requests only, some must fail."""
     monkeypatch.setattr(request_budget, "RECEIVE_S", 0.01)
     shares = [RequestBudget(BUDGET // 2, Tally(), lambda: None, budget) for _ in range(2)]
     halves = [[Connection(share) for _ in range(300)] for share in shares]

@@ -1,4 +1,4 @@
-"""What all connections share: the memory of answers that are not taken, and of requests, whatever becomes of them."""
+"""What all connections share: the memory of unread responses, and of requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server_of(**limits: int) -> tuple[KafkaServer, FakeDispatcher]:
 
 
 class Client:
-    """A connection, and the client's end of it."""
+    """A connection, and its client's end."""
 
     def __init__(self, server: KafkaServer, **options: Any) -> None:
         self.connection = KafkaConnection(cast(Owner, server), LISTENER, **options)
@@ -74,7 +74,7 @@ async def test_those_that_have_stood_longest_go_first() -> None:
     first, second = Client(server), Client(server)
     server.unread_changed(first.connection, 8 * MIB)
     server.unread_changed(second.connection, 8 * MIB)
-    server.unread_changed(first.connection, 13 * MIB)  # it gets answers still, and has stood longer all the same
+    server.unread_changed(first.connection, 13 * MIB)  # it still gets responses, but is the oldest
     await settle()
     assert first.transport.aborted and not second.transport.aborted
     assert dispatcher.own.cluster.unread.size_bytes == 8 * MIB
@@ -89,7 +89,7 @@ async def test_a_proxy_header_is_no_request() -> None:
 
 
 async def test_half_a_proxy_header_is_read_on_though_memory_is_short() -> None:
-    """If such halves take all the memory, nothing else gives any back."""
+    """If incomplete headers use all the memory, nothing else frees any."""
     server, _ = server_of(requests_budget_bytes=MIB)
     client = Client(server, proxies=LOOPBACK)
     client.feed(PROXY_LINE[:20])
@@ -109,7 +109,7 @@ async def test_who_works_on_a_request_leaves_reading_to_others() -> None:
     hog.feed(frame("f3", MIB - 4))
     assert server.requests._first is busy.connection, "it has sent a part of a request"
     other.left = frame("n4", 100)
-    other.read(20)  # what was on its way
+    other.read(20)  # what was in flight
     busy.feed(b"")
     assert "2" not in dispatcher.begun, "the request before it is not answered"
     other.feed(b"")
@@ -123,7 +123,7 @@ async def test_a_connection_that_closes_is_not_waited_for() -> None:
     closing, other, hog = (Client(server) for _ in range(3))
     closing.feed(frame("n1", 100), most=20)
     other.feed(frame("n2", 100), most=20)
-    closing.connection.close("idle")  # and does not take its last answers
+    closing.connection.close("idle")  # and does not read its last responses
     hog.feed(frame("f3", MIB - 4))
     assert server.requests._first is other.connection
     closing.lose()
@@ -141,7 +141,7 @@ EVENTS = st.one_of(
 
 
 class Lives:
-    """Connections whose clients do as they like."""
+    """Connections with random actions of their clients."""
 
     def __init__(self) -> None:
         self.server, self.dispatcher = server_of(

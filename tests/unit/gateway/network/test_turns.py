@@ -1,4 +1,4 @@
-"""A flood of one connection, or of the connections of one cluster, does not keep the others waiting."""
+"""A flood of one connection, or of the connections of one cluster, does not block others."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_a_connection_that_asks_for_much_lets_the_others_ask() -> None:
     requests = [f"n{number}" for number in range(1, 100)]
     flood.feed(*requests)
     assert 0 < flood.answered <= SLICE + 1
-    assert not flood.transport.reading  # until it has its answers
+    assert not flood.transport.reading  # until it has its responses
     quiet.feed("n1")
     assert quiet.answered == 2
     while flood.answered < 100:
@@ -112,7 +112,7 @@ async def test_the_connections_of_a_cluster_share_its_slice() -> None:
         quiet.feed(f"n{number}")
         assert scene.busy.now_s == began_s + REQUEST_S and quiet.answered == 1 + number
         await turn()
-        assert scene.busy.now_s <= began_s + 3 * SLICE_S  # a turn of the loop: that is how long the others wait
+        assert scene.busy.now_s <= began_s + 3 * SLICE_S  # a turn of the loop: the time that others wait
     for _ in range(100):
         await turn()
     assert {each.answered for each in floods} == {3}, "nobody is forgotten"

@@ -1,4 +1,4 @@
-"""What others can cause as often as they like does not fill the log."""
+"""Events that clients can cause do not fill the log."""
 
 from __future__ import annotations
 

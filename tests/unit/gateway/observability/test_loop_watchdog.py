@@ -1,4 +1,4 @@
-"""The watchdog of the event loop: what it says of a loop that stands still."""
+"""The watchdog of the event loop: what it logs when the loop is blocked."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ TOPIC = "persistent://t/ns/x-partition-0"
 
 
 class Log:
-    """A listener of both kinds that writes down what it hears."""
+    """A listener of both kinds that records its events."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[tuple[object, ...]] = asyncio.Queue()

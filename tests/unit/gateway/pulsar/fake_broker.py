@@ -1,4 +1,4 @@
-"""A scripted broker on a loopback socket, for what a real one does only on bad days."""
+"""A scripted broker on a loopback socket, for behaviour that is rare in a real one."""
 
 import asyncio
 import contextlib
@@ -69,7 +69,7 @@ class FakeBroker:
         self._writers[-1].transport.abort()
 
     def pause(self) -> None:
-        """Read nothing that is sent."""
+        """Stop reading."""
         cast("asyncio.Transport", self._writers[-1].transport).pause_reading()
 
     def resume(self) -> None:

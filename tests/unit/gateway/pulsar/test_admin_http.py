@@ -1,4 +1,4 @@
-"""The admin API of brokers that fall silent, or have lost their metadata session."""
+"""The admin API of brokers that do not answer, or have lost their metadata session."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_opening_is_tried_again_while_the_topic_moves() -> None:
 
 @pytest.mark.parametrize("kind", [BaseCommand.PRODUCER, BaseCommand.SUBSCRIBE])
 def test_the_backoff_may_have_a_bound_of_its_own(kind: int) -> None:
-    """With that of the settings, twenty attempts would take hours."""
+    """With the bound of the settings, twenty attempts would take hours."""
 
     async def test(broker: FakeBroker, client: PulsarClient) -> None:
         refusals = iter([ServerError.ServiceNotReady] * 20)
@@ -127,7 +127,7 @@ def test_the_backoff_may_have_a_bound_of_its_own(kind: int) -> None:
 
 
 def test_what_the_broker_closes_at_once_is_opened_again() -> None:
-    """The topic moves just then: nobody would hear of it, and wait for ever."""
+    """The topic moves just then: otherwise its owner would not notice, and wait for ever."""
 
     async def test(broker: FakeBroker, client: PulsarClient) -> None:
         def closed_at_once(command: BaseCommand) -> list[BaseCommand]:
@@ -156,7 +156,7 @@ def test_what_the_broker_closes_at_once_is_opened_again() -> None:
 
 
 def test_a_successor_goes_on_with_the_sequence_ids() -> None:
-    """They share a name: entries of theirs could not be told apart."""
+    """They share a name: otherwise their entries could not be distinguished."""
 
     async def test(broker: FakeBroker, client: PulsarClient) -> None:
         log = Log()

@@ -1,4 +1,4 @@
-"""Error codes of the protocol become errors that say what the caller can do."""
+"""Error codes of the protocol become exceptions that show what the caller can do."""
 
 import pytest
 

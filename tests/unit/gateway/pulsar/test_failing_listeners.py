@@ -1,4 +1,5 @@
-"""A producer or reader whose owner fails: the connection is that of all others on the broker, heartbeats included."""
+"""A producer or reader whose owner raises: the connection is shared with all others on the broker, heartbeats included.
+"""
 
 import struct
 
@@ -25,7 +26,7 @@ AT = Position(7, 3)
 
 
 class FailingLog(Log):
-    """Fails at what it is handed, and perhaps also at the end."""
+    """Raises when it gets something, and perhaps also at the end."""
 
     def __init__(self, *, at_the_end: bool = False) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a connection has not delivered when it ends, or when the lease has run out, does not come later."""
+"""Data that a connection has not delivered when it ends, or when the lease expires, is not delivered later."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -15,7 +15,7 @@ from tests.unit.gateway.pulsar.fake_broker import FakeBroker
 
 LARGE_BYTES = 4 * 1024 * 1024
 ENTRIES = 16
-"""More than the kernel takes on both sides."""
+"""More than the kernel buffers on both sides."""
 RUNNERS = pytest.mark.parametrize("runner", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -34,7 +34,7 @@ def test_a_connection_given_up_is_reset(runner: Runner, error: PulsarError) -> N
         broker.pause()
         for _ in range(ENTRIES):
             producer.send([bytes(LARGE_BYTES)], num_messages=1, publish_time_ms=1)
-        await asyncio.sleep(0.1)  # the kernel has what it takes
+        await asyncio.sleep(0.1)  # the kernel has buffered what it can
         producer.connection.close(error)
         broker.resume()
         assert isinstance(await broker.ended(), ConnectionResetError)

@@ -68,7 +68,7 @@ def test_a_lookup_that_is_not_answered_goes_to_the_next_service_address() -> Non
 
 
 def test_who_was_lost_is_asked_last() -> None:
-    """Even if it can still be connected to, as a process that stands still: that would take connect_timeout_ms."""
+    """Even if connecting is possible, as to a suspended process: that would take connect_timeout_ms."""
 
     async def test(broker: FakeBroker, client: PulsarClient) -> None:
         async with fake_broker() as second:
@@ -99,7 +99,7 @@ def test_one_lookup_serves_all_that_is_opened_on_a_topic() -> None:
 
 
 def test_what_has_moved_is_looked_up_again() -> None:
-    """A broker refuses what it does not serve any more."""
+    """A broker refuses topics that it does not serve any more."""
 
     async def test(broker: FakeBroker, client: PulsarClient) -> None:
         async with fake_broker() as second:

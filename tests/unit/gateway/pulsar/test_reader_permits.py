@@ -1,4 +1,4 @@
-"""Permits of a reader, where entries say that they hold as many messages as cannot be: brokers count these, too."""
+"""Permits of a reader when entries claim impossible numbers of messages: brokers count these, too."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def metadata(count: int) -> bytes:
 
 
 async def flows(broker: FakeBroker) -> list[int]:
-    """All but LAST_FLOW, which has to come."""
+    """All except LAST_FLOW, which must arrive."""
     while True:
         found = [command.flow.message_permits for command in broker.received_of(BaseCommand.FLOW)]
         if LAST_FLOW in found:
@@ -59,7 +59,7 @@ async def flows(broker: FakeBroker) -> list[int]:
     ],
 )
 def test_the_broker_may_go_on_sending(counts: list[int]) -> None:
-    """It counts in 32 bits, which overflow."""
+    """The broker counts in 32 bits, which overflow."""
 
     async def test(broker: FakeBroker, client: PulsarClient) -> None:
         log = Entries()

@@ -1,4 +1,4 @@
-"""Whom a gateway names as leader when Pulsar confirms nothing to it: not itself, but who takes its place."""
+"""The leaders that a gateway advertises while Pulsar acknowledges none of its writes: its successors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ADDRESSES = {"inside": Address(host="h", port=9092)}
 def fleet_of(
     silence_s: float, held: bool, node_ids: tuple[int, ...], racks: Mapping[int, str | None] | None = None
 ) -> Fleet:
-    """As gateway 1 knows it. Partition n is led by gateway n."""
+    """As gateway 1 knows it. Gateway n leads partition n."""
     members = [
         member_of(str(each), each).model_copy(update={"addresses": ADDRESSES, "rack": (racks or {}).get(each)})
         for each in node_ids
@@ -69,7 +69,7 @@ async def test_one_that_is_alone_waits_for_pulsar() -> None:
 
 
 async def test_who_knows_that_all_have_lost_the_log_names_the_leader_of_the_epoch() -> None:
-    """The others do the same: a client that hears of two leaders in one epoch may stay with the wrong one."""
+    """The others do the same: a client that sees two leaders in one epoch may use the wrong one."""
     fleet = fleet_of(9.0, False, (OWN, OTHER))
     fleet._log = cast(FleetLog, SimpleNamespace(is_lost_by_all=True))
     assert leaders(fleet) == (OWN, OTHER)
@@ -85,7 +85,7 @@ async def test_its_partitions_go_to_all_others_as_without_it() -> None:
 
 
 async def test_what_it_did_lead_it_still_answers_for() -> None:
-    """Plain reading and writing need no lease, if its clients stay."""
+    """Plain reading and writing need no lease, if clients stay."""
     fleet = fleet_of(9.0, False, (OWN, OTHER))
     assert fleet.state is LeadershipState.PRESUMED_DEAD
     assert fleet.leads("t", OWN)
@@ -121,7 +121,7 @@ async def test_without_several_racks_leaders_are_the_only_replicas(racks: dict[i
 
 
 async def test_who_comes_by_a_host_name_is_sent_to_it() -> None:
-    """Else its next connection would be for another cluster."""
+    """Otherwise its next connection would be for another cluster."""
     listener = Listener("inside", single_address=True, cluster_hosts={"orders.example.com": "acme/orders"})
     fleet = fleet_of(0.1, True, (OWN, OTHER))
     named = brokers_of(fleet, listener.as_asked_for("orders.example.com"))

@@ -1,4 +1,4 @@
-"""The audit of denials: who, what and from where; few lines a second, and none for what is merely not shown."""
+"""The audit of denials: principal, operation and address; few lines a second, and none for hidden resources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CREATE_TOPICS = 19
 
 
 class Nothing:
-    """Is allowed."""
+    """A policy that allows nothing."""
 
     version = 0
 
@@ -53,7 +53,7 @@ def test_a_denial_has_a_line() -> None:
     call = call_of()
     with structlog.testing.capture_logs() as lines:
         deny(call)
-        deny(call)  # the decision is known by now
+        deny(call)  # the decision is cached by now
     assert lines == 2 * [
         {
             "event": "denied", "log_level": "info", "principal": "User:alice", "address": "192.0.2.7",

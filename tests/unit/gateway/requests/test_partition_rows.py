@@ -1,4 +1,4 @@
-"""Rows of partitions are made once, of one view, and not too many are kept."""
+"""Rows of partitions are created once for one view, and a bounded number is kept."""
 
 from __future__ import annotations
 

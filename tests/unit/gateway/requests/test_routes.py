@@ -1,4 +1,4 @@
-"""Requests are split by who leads what they name, and answers to the shares are put together again."""
+"""Requests are split by leader or coordinator, and the responses are merged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def route(api_key: int) -> Route[Any, Any]:
 
 
 class ByNumber:
-    """Partition 0 is led here, 1 and 2 by the others, and so on; the number of a group or an id is its last digit."""
+    """Partition 0 is led here, 1 and 2 by the others, and so on; for a group or an id, the last digit is the number."""
 
     epoch = 1
     others = OTHERS
@@ -189,7 +189,7 @@ def test_there_is_one_log_directory() -> None:
 
 
 def test_what_has_a_leader_has_a_route() -> None:
-    """All that answers NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR, and lists; Fetch has a way of its own."""
+    """All APIs that return NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR, and lists; Fetch is forwarded differently."""
     routed = {api.name for api in APIS.values() if api.route is not None}
     assert routed == {
         "Produce", "ListOffsets", "OffsetCommit", "OffsetFetch", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup",
@@ -202,7 +202,7 @@ def test_what_has_a_leader_has_a_route() -> None:
 
 
 def test_produced_topics_that_have_ids_are_merged_by_them() -> None:
-    """Another gateway's answer has no names, this one's own has both."""
+    """The response of another gateway has no names, this gateway's own response has both."""
     topic = records.ProduceResponse.TopicProduceResponse
     row = topic.PartitionProduceResponse
     a, b = uuid.uuid4(), uuid.uuid4()

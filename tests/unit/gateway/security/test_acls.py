@@ -1,4 +1,4 @@
-"""What ACLs decide, against a model that looks at every ACL as Kafka's documentation describes it."""
+"""Decisions by ACLs, compared with a model that checks every ACL as Kafka's documentation describes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_somebody_who_may_write_a_name_may_write_any(all_acls: list[Acl], who: R
 
 
 def _literal_star(all_acls: list[Acl], who: Requester) -> bool:
-    """Kafka is inexact where `*` is allowed and other names are denied, and where a prefix is `*`: it says yes."""
+    """Kafka is inexact where `*` is allowed and other names are denied, and where a prefix is `*`: it permits."""
     return any(
         acl.name == "*" and acl.permission is Permission.ALLOW and concerns(acl, who, AclOperation.WRITE)
         for acl in all_acls

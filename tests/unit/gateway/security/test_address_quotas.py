@@ -1,4 +1,4 @@
-"""How often an address may connect, as Kafka counts it (KIP-612)."""
+"""The connection rate of an address, as Kafka computes it (KIP-612)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def welcome(quotas: AddressQuotas, host: str, attempts: int, now_ms: float = 0) 
 
 
 def test_ten_seconds_of_the_rate_are_welcome_at_once() -> None:
-    """What is not welcome counts for nothing: the rate comes in, however often the address tries."""
+    """Refused connections do not count: the permitted rate is accepted, however often the address tries."""
     state = SecurityState()
     allow(state, HERE, 2)
     quotas = AddressQuotas(state)

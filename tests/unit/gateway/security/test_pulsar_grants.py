@@ -59,7 +59,7 @@ def test_in_prefix_mode_a_groups_name_begins_with_the_role() -> None:
 
 
 class Scene:
-    """An authorizer whose Pulsar and whose clock are the test's."""
+    """An authorizer with a Pulsar and a clock of the test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
         self.now_s = 100.0

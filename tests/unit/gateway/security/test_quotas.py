@@ -1,4 +1,4 @@
-"""Rates and token buckets as Kafka computes them, and which quota is whose."""
+"""Rates and token buckets as Kafka computes them, and the quota of each client."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_the_quota_of_a_long_client_id_is_found() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3_000), st.integers(-50, 1_000)), max_size=60), st.integers(1, 300))
 def test_charging_is_recording_and_asking(uses: list[tuple[int, int]], bound: int) -> None:
-    """It must not matter that the time to wait is looked for only when it may be above 0."""
+    """The throttle time is computed only when it may be above 0, which must not matter."""
     charged, recorded, now_ms = Rate(), Rate(), 0
     for pause_ms, amount in uses:
         now_ms += pause_ms

@@ -1,4 +1,4 @@
-"""Changes that administrators make are in the log, without what proves a password."""
+"""Administrators' changes are logged, without passwords and their hashes."""
 
 from __future__ import annotations
 

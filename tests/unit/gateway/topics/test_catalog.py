@@ -1,4 +1,4 @@
-"""Altering topics: what is written to Pulsar, in which order, and that nobody's change is undone."""
+"""Altering topics: what is written to Pulsar, in which order, and that no other change is undone."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_other_gateways_know_when_they_look_again(scene: Scene) -> None:
 
 @pytest.mark.parametrize("refused", [False, True])
 async def test_a_topic_is_gone_while_pulsar_deletes_it(scene: Scene, refused: bool) -> None:
-    """And back, if Pulsar does not: what was looked up before does not bring it back sooner."""
+    """And it exists again, if Pulsar does not delete it; an earlier lookup does not bring it back."""
     scene.pulsar.may_delete.clear()
     scene.pulsar.refuses_deletion = refused
     topic = scene.catalog.cached("a")
@@ -163,7 +163,7 @@ async def test_a_topic_with_record_batches_does_not_become_compacted(scene: Scen
 
 
 async def test_a_topic_that_is_compacted_in_name_only_can_be_altered(scene: Scene) -> None:
-    """It got its properties from somewhere else."""
+    """Its properties came from elsewhere."""
     scene.pulsar.entries = 3
     scene.pulsar.properties["persistent://t/n/a"]["kafka.config.cleanup.policy"] = "compact"
     await scene.alter(cleanup_policy="compact", segment_bytes="1000")

@@ -1,4 +1,4 @@
-"""Topics that stay in their cluster: which refusals of the policy are asked again."""
+"""Topics that stay in their cluster: which errors of the policy are retried."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.topics.local_topics import keep_local
 
 
 class FakePulsar:
-    """A replicated namespace whose topic policies fail so often."""
+    """A replicated namespace whose topic policies fail this number of times."""
 
     def __init__(self, *failures: AdminError) -> None:
         self.failures = list(failures)

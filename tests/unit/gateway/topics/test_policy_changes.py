@@ -1,4 +1,4 @@
-"""What a topic shows as its configurations is what Pulsar applies: whoever leaves, dies or interferes on the way."""
+"""The configurations of a topic are what Pulsar applies, whatever fails or interferes during a change."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def pending(pulsar: FakeTopics) -> list[str]:
 
 
 def is_applied(pulsar: FakeTopics) -> bool:
-    """Policies as the configurations say, and nothing left to be done."""
+    """Policies equal the configurations, and no change is pending."""
     properties = pulsar.properties[NAME]
     wanted = all_policies(shown(pulsar), DEFAULTS, compactable=MESSAGES_ONLY in properties)
     set_ones = {policy: value for policy, value in wanted.items() if value is not None}
@@ -76,14 +76,14 @@ async def until_applied(pulsar: FakeTopics) -> None:
 
 
 async def all_done() -> None:
-    """Every task but the test's own."""
+    """Every task except the test's own."""
     async with asyncio.timeout(10):
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(others)
 
 
 class At:
-    """Something happens before the request of this number; the requests are counted from here on."""
+    """Something happens before the request with this number; requests are counted from now."""
 
     def __init__(self, pulsar: FakeTopics, number: int, event: Callable[[], Awaitable[None]]) -> None:
         self.happened = False
@@ -104,7 +104,7 @@ class At:
 
 
 async def die() -> None:
-    """Of the whole gateway: nothing that it has begun goes on."""
+    """End all tasks of the gateway."""
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         if task.get_name() != TEST:
             task.cancel()
@@ -120,7 +120,7 @@ ALTERATIONS: list[tuple[dict[str, str], dict[str, str | None]]] = [
 
 
 async def in_turn(case: Callable[[int], Awaitable[bool]]) -> int:
-    """Run the case for 0, 1, 2 … until what should have happened did not: the work has fewer requests."""
+    """Run the case for 0, 1, 2 … until the event does not happen: there are fewer requests."""
     this = asyncio.current_task()
     assert this is not None
     this.set_name(TEST)
@@ -132,7 +132,7 @@ async def in_turn(case: Callable[[int], Awaitable[bool]]) -> int:
 
 @pytest.mark.parametrize(("before", "change"), ALTERATIONS)
 async def test_a_client_that_leaves(before: dict[str, str], change: dict[str, str | None]) -> None:
-    """At any moment; what it asked for is done, if it had begun."""
+    """At any moment; a change that has begun is completed."""
 
     async def case(number: int) -> bool:
         pulsar = FakeTopics()
@@ -156,7 +156,7 @@ async def test_a_client_that_leaves(before: dict[str, str], change: dict[str, st
 
 @pytest.mark.parametrize(("before", "change"), ALTERATIONS)
 async def test_a_gateway_that_dies(before: dict[str, str], change: dict[str, str | None]) -> None:
-    """At any moment; another one finishes the change when it comes to know the topic."""
+    """At any moment; another gateway completes the change when it loads the topic."""
 
     async def case(number: int) -> bool:
         pulsar = FakeTopics()
@@ -194,7 +194,7 @@ async def test_a_gateway_that_dies_while_it_creates() -> None:
 
 
 async def test_a_request_that_fails() -> None:
-    """Each one in turn; the change is finished in the background, or was never begun."""
+    """Each request in turn; the change is completed in the background, or was never begun."""
 
     async def fail() -> None:
         raise AdminError(503, "not now")
@@ -217,7 +217,7 @@ async def test_a_request_that_fails() -> None:
 
 @pytest.mark.parametrize("seed", range(100))
 async def test_gateways_that_alter_at_the_same_time(pulsar: FakeTopics, seed: int) -> None:
-    """Properties that belong together come from both; the policies are made of both."""
+    """Properties that belong together come from both; the policies result from both."""
     chance = random.Random(seed)
 
     async def wait_a_little(method: str, topic: str) -> None:
@@ -265,7 +265,7 @@ async def test_a_refused_change_beside_another(pulsar: FakeTopics, seed: int) ->
 
 
 async def test_a_refused_change_of_a_gateway_that_dies() -> None:
-    """What is shown goes back to what it was: 30 days must not become the namespace's seven."""
+    """The configurations are rolled back: 30 days must not become the namespace's seven."""
     before = {"retention.ms": DAYS_30}
 
     async def case(number: int) -> bool:
@@ -354,7 +354,7 @@ async def test_a_quota_that_is_refused_is_no_harm(pulsar: FakeTopics) -> None:
 
 
 async def test_compaction_that_another_gateway_turns_on_again(pulsar: FakeTopics) -> None:
-    """While this one takes the compaction's cursors away: the broker makes them again when the policy is set again."""
+    """While this gateway deletes the compaction's cursors: the broker creates them again when the policy is set."""
     mine, other = gateway(pulsar), gateway(pulsar)
     await mine.create("a", 2, {"cleanup.policy": "compact"})
     at: list[str] = []

@@ -1,4 +1,5 @@
-"""What a topic configuration says of its effect is true. docs/guides/configuration-reference.md lists all of them."""
+"""What a topic configuration says about its effect is true. docs/guides/configuration-reference.md lists all of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Topic configurations: names, values as Kafka 3.9.2 takes and shows them, and defaults that pass their own checks."""
+"""Topic configurations: names, values as Kafka 3.9.2 accepts and shows them, and defaults that pass their own checks.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One listing for all who ask; when Pulsar does not answer, topics are as they were, and nobody waits long."""
+"""One listing for all callers. When Pulsar does not answer, the previous listing is used, and no caller waits long."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ async def test_a_listing_under_way_does_not_undo_what_happens_here(pulsar: FakeT
     await listed.wait()
     pulsar.policies[topic.pulsar_name] = {}
     await catalog.delete(topic)
-    creating = asyncio.create_task(catalog.create("new", 2, {}))  # this asks for names, too
+    creating = asyncio.create_task(catalog.create("new", 2, {}))  # this requests names, too
     await asyncio.sleep(0)
     answer.set()
     await creating
@@ -166,7 +166,7 @@ async def test_names_collide_with_topics_that_nobody_has_looked_up(pulsar: FakeT
 
 
 def heard_gone(catalog: TopicCatalog) -> list[str]:
-    """The names that a listener hears of."""
+    """The names in a listener's calls."""
     gone: list[str] = []
 
     class Listener(TopicListener):
@@ -179,7 +179,7 @@ def heard_gone(catalog: TopicCatalog) -> list[str]:
 
 @pytest.mark.parametrize("again", [True, False])
 async def test_a_topic_that_others_deleted(pulsar: FakeTopics, again: bool) -> None:
-    """Or made anew: its logs are forgotten, and the old id names nothing."""
+    """Or created again: its logs are closed, and the old id is unknown."""
     catalog = new_catalog(pulsar)
     gone = heard_gone(catalog)
     pulsar.properties[PREFIX + "t001"] = {TOPIC_ID: str(uuid.uuid4())}

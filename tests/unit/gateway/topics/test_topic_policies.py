@@ -1,4 +1,4 @@
-"""Kafka's topic configurations as Pulsar's policies: rounded up, bounded, and nothing kept back by a dead group."""
+"""Kafka's topic configurations as Pulsar's policies: rounded up, bounded, and unused groups keep nothing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Clients that speak TLS as nobody should: what they pin stays small, and what they break is theirs alone."""
+"""Clients that misuse TLS: the memory that they pin stays small, and other connections are not affected."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.unit.gateway.transport.test_tls import HOST, TIMEOUT_S, Echo, Lab
 
 FLOOD_BYTES = 16 * 1024 * 1024
 SMALL_BYTES = 2 * 1024 * 1024
-"""What one client may pin: far less than it sends."""
+"""What one client may pin: much less than it sends."""
 POINTER_TO_SSL = 24
 """Where CPython's `_ssl._SSLSocket` has it: behind its header and one pointer."""
 UPDATE_REQUESTED = 1
 
 
 class Pending(Echo):
-    """Has a request to answer yet, as one that waits for records has."""
+    """Has a request to answer, like one that waits for records."""
 
     def eof_received(self) -> bool:
         self.ended = True
@@ -51,7 +51,7 @@ clients: list[HandMadeClient] = []
 
 
 class HandMadeClient:
-    """TLS whose records and bytes the test sends by itself."""
+    """TLS whose records and bytes the test sends itself."""
 
     def __init__(
         self, lab: Lab, maximum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3, *, receive_bytes: int = 65_536
@@ -93,7 +93,7 @@ class HandMadeClient:
                 self.incoming.write(await self._loop.sock_recv(self.socket, 65_536))
 
     async def ask_for_new_keys(self, most: int, enough: asyncio.Event) -> None:
-        """Again and again; the server has to answer each with new keys of its own."""
+        """Repeatedly; the server must answer each with new keys of its own."""
         pointer = ctypes.c_void_p.from_address(id(self.tls._sslobj) + POINTER_TO_SSL)  # type: ignore[attr-defined]
         update = ctypes.CDLL("libssl.so.3").SSL_key_update
         update.argtypes = [ctypes.c_void_p, ctypes.c_int]
@@ -127,7 +127,7 @@ async def test_what_comes_behind_the_end_of_tls_is_not_kept(lab: Lab, monkeypatc
 
 
 class Busy(Echo):
-    """Works on its first request, and reads nothing meanwhile."""
+    """Works on its first request, and does not read in the meantime."""
 
     def __init__(self, tls: TlsConnection, times: int) -> None:
         super().__init__(tls, times)
@@ -139,7 +139,7 @@ class Busy(Echo):
 
 
 async def test_what_nobody_reads_stays_in_the_socket(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What TLS holds is not counted with the memory of requests."""
+    """Memory of TLS does not count as memory of requests."""
     monkeypatch.setattr("tests.unit.gateway.transport.test_tls.Echo", Busy)
     lab._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
     client = HandMadeClient(lab)
@@ -158,7 +158,7 @@ async def test_what_nobody_reads_stays_in_the_socket(lab: Lab, monkeypatch: pyte
 
 
 async def test_new_keys_are_not_answered_without_end(lab: Lab) -> None:
-    """Each asks for an answer, and the client takes none."""
+    """Each needs an answer, and the client does not read it."""
     client = HandMadeClient(lab, receive_bytes=4_096)
     await client.shake_hands()
     await client.echoed(b"x")
@@ -178,7 +178,7 @@ async def test_new_keys_are_not_answered_without_end(lab: Lab) -> None:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_record_that_is_broken_behind_a_good_one(lab: Lab, version: ssl.TLSVersion) -> None:
-    """Both are read at once: the answer to the first cannot be encrypted any more."""
+    """Both are read together: the response to the first can no longer be encrypted."""
     unexpected: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
     client = HandMadeClient(lab, version)

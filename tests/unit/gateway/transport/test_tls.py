@@ -1,4 +1,4 @@
-"""TLS over real sockets: what is carried, what a client that does not read pins, and who is not let in."""
+"""TLS over real sockets: transferred data, the memory of a client that does not read, and refused clients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMEOUT_S = 20.0
 
 
 class Echo(asyncio.BufferedProtocol):
-    """The connection that is carried: says everything again, `times` as often."""
+    """The connection above TLS: sends everything back, repeated `times` times."""
 
     def __init__(self, tls: TlsConnection, times: int) -> None:
         self.tls, self.times = tls, times
@@ -69,7 +69,7 @@ class Echo(asyncio.BufferedProtocol):
 
 
 class Lab:
-    """A listener with TLS, and clients of it."""
+    """A listener with TLS, and its clients."""
 
     def __init__(self, folder: Path) -> None:
         self.metrics = Metrics()
@@ -150,7 +150,7 @@ async def test_what_is_written_comes_back(lab: Lab) -> None:
 
 
 async def test_what_a_client_does_not_take_is_counted(lab: Lab) -> None:
-    """asyncio's own TLS says 0, and goes on."""
+    """asyncio's own TLS returns 0, and continues."""
     lab.times = 1
     reader, writer = await lab.connect()
     writer.write(b"x")
@@ -185,7 +185,7 @@ async def test_reading_stops_and_goes_on(lab: Lab) -> None:
 
 
 def pumped(lab: Lab, connected: socket.socket, *, before: bytes = b"", piece: int = 1 << 30) -> bytes:
-    """A client by hand, in a thread: with bytes before TLS in one segment with its first message, or in pieces."""
+    """A hand-made client in a thread: with bytes before TLS in one segment with its first message, or in pieces."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = lab.client_context().wrap_bio(incoming, outgoing, server_hostname=HOST)
     read = b""
@@ -257,7 +257,7 @@ async def test_few_handshakes_from_one_address(lab: Lab) -> None:
 
 
 async def test_certificates_are_renewed(lab: Lab) -> None:
-    """Connections that are open stay; a bad file keeps the old certificate."""
+    """Open connections stay; an invalid file keeps the old certificate."""
     reader, writer = await lab.connect()
     old = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     lab.issued.certificate.write_text("no certificate")

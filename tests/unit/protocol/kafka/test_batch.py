@@ -1,4 +1,4 @@
-"""Batch headers, checks and in-place changes; kafka-python's reader is the witness."""
+"""Batch headers, checks and in-place changes, compared with kafka-python's reader."""
 
 import struct
 from itertools import pairwise
@@ -19,7 +19,7 @@ def make_batch(count: int = 3, *, producer_id: int = -1, producer_epoch: int = -
 
 
 def altered(offset: int, form: str, value: int) -> bytearray:
-    """A good batch with one field replaced and the checksum made to fit."""
+    """A valid batch with one field replaced and a matching checksum."""
     data = make_batch(producer_id=7, producer_epoch=0, sequence=0)
     struct.pack_into(form, data, offset, value)
     struct.pack_into(">I", data, 17, crc32c(data[21:]))

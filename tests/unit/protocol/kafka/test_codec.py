@@ -79,7 +79,7 @@ def test_responses_encode_as_the_witness_decodes_them(api: Api, version: int, da
 @FEW
 @given(data=st.data())
 def test_what_is_passed_on_stays_what_it_is(api: Api, version: int, data: st.DataObject) -> None:
-    """A request decoded and encoded again, and its response encoded and decoded, as another gateway sees them."""
+    """A request decoded and encoded again, and its response encoded and decoded, as another gateway does it."""
     value = data.draw(values(api.request, version))
     request = as_object(witness(api.request), version, value)
     frame = memoryview(b"".join(encode_request(api.request, version, 7, data.draw(st.none() | st.just("id")), request)))
@@ -229,7 +229,7 @@ def test_values_of_all_levels_are_counted() -> None:
 
 
 def test_threads_may_compile_the_same_at_once() -> None:
-    """Large requests are decoded beside small ones."""
+    """Large requests are decoded in threads, at the same time as small ones."""
     body = struct.pack(">ih", 1, 1) + b"t"
     for version in range(1, 4):
         codec._decoders.pop((MetadataRequest, version), None)

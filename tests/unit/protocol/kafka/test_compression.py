@@ -1,4 +1,4 @@
-"""Codecs, their limits, and Kafka's own peculiarities. kafka-python's codecs are the witness."""
+"""Codecs, their limits, and Kafka's own peculiarities, compared with kafka-python's codecs."""
 
 import gzip
 import random
@@ -77,7 +77,7 @@ def test_lz4_blocks_stand_alone_for_the_java_reader() -> None:
 
 @pytest.mark.parametrize(("magic", "checksum"), [(0, 0x1A), (1, 0x82), (2, 0x82)])
 def test_lz4_header_checksum_is_wrong_in_magic_0_only(magic: int, checksum: int) -> None:
-    # Both values stand in what Kafka 3.9.2 writes with the same flags and block size.
+    # Kafka 3.9.2 writes both values with the same flags and block size.
     assert compress(LZ4, b"x" * 100, magic)[:7] == bytes.fromhex("04224d186040") + bytes([checksum])
 
 
@@ -153,7 +153,7 @@ def test_the_start_says_whether_there_is_more(codec: int, size: int) -> None:
     assert len(start.plain) >= min(size, 100)
     if start.whole:
         assert start.plain == plain
-    elif codec != ZSTD:  # which may have to be asked once more
+    elif codec != ZSTD:  # which may need one more call
         assert size >= 100
 
 

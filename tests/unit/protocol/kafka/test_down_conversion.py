@@ -1,4 +1,4 @@
-"""Batches become message sets for old consumers; kafka-python reads what comes out."""
+"""Batches become message sets for old consumers; kafka-python reads the result."""
 
 import tracemalloc
 

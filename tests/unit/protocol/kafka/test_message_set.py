@@ -1,4 +1,4 @@
-"""Message sets of magic 0 and 1: bytes written by Kafka 3.9.2 and kafka-python's classes are the witnesses."""
+"""Message sets of magic 0 and 1, compared with bytes written by Kafka 3.9.2 and with kafka-python's classes."""
 
 import json
 import struct
@@ -23,7 +23,7 @@ KAFKA_PYTHON = [(magic, codec) for magic in (0, 1) for codec in range(4) if (mag
 
 
 def three(magic: int, offset: int = 5) -> list[LegacyMessage]:
-    """The messages that are in the recorded sets."""
+    """The messages of the recorded sets."""
     times = (T0, T0 + 123, T0 - 1) if magic else (-1, -1, -1)
     return [
         LegacyMessage(magic, 0, offset, times[0], b"k1", b"value value value value"),

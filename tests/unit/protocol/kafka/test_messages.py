@@ -1,4 +1,4 @@
-"""The message classes are those of Kafka's definitions, and kafka-python is as it was for everybody else."""
+"""The message classes are those of Kafka's definitions, and kafka-python itself is unchanged."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ PACKAGE = Path(messages.__file__).parent
 
 
 def test_the_modules_are_current() -> None:
-    """If not: `python -m protocol.kafka.messages.generate`."""
+    """If not, run: python -m protocol.kafka.messages.generate"""
     expected = generate.modules()
     assert {path: (PACKAGE / path).read_text() for path in expected} == expected
     assert {str(path.relative_to(PACKAGE)) for path in PACKAGE.glob("*/*.py")} == set(expected)

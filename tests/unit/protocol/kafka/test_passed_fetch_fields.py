@@ -1,4 +1,4 @@
-"""The fields of Fetch that are read or changed in frames which are passed on, compared with the schemas."""
+"""The fields of Fetch that are read or changed in relayed frames, compared with the schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hand-written decoder takes what the schema takes, refuses what the schema refuses, and counts."""
+"""The handwritten decoder accepts what the schema accepts, refuses what the schema refuses, and has a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records inside batches: bytes written by Kafka 3.9.2 and kafka-python's builder and reader are the witnesses."""
+"""Records inside batches, compared with bytes written by Kafka 3.9.2 and with kafka-python's builder and reader."""
 
 import json
 import struct

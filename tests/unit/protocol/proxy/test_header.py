@@ -1,4 +1,4 @@
-"""PROXY headers of both versions; anything cut short waits for more, anything wrong is refused."""
+"""PROXY headers of both versions: an incomplete one waits for more bytes, an invalid one is refused."""
 
 import ipaddress
 import socket
@@ -80,7 +80,7 @@ def test_bad(data: bytes) -> None:
 @given(st.binary(max_size=64) | st.binary(max_size=300).map(b"PROXY ".__add__) | st.binary().map(V2_SIGNATURE.__add__))
 @example(b"")
 def test_any_bytes(data: bytes) -> None:
-    """An answer, or a refusal; and a header never reaches behind the bytes that there are."""
+    """A header, or an error; and a header never reaches beyond the given bytes."""
     try:
         header = parse_proxy_header(data)
     except MalformedProxyHeaderError:

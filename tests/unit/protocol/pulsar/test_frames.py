@@ -1,4 +1,4 @@
-"""Frames against bytes written down by hand from the protocol's description, and round trips."""
+"""Frames compared with bytes written by hand from the protocol's description, and round trips."""
 
 import struct
 

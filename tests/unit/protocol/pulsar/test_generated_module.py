@@ -1,4 +1,4 @@
-"""The committed protobuf module is what protoc makes of the committed .proto file."""
+"""The committed protobuf module is the output of protoc for the committed .proto file."""
 
 from pathlib import Path
 

@@ -40,7 +40,7 @@ def challenged(mechanism: ScramMechanism = SHA_256) -> ScramServer:
 
 
 class HonestClient:
-    """Proves a password, whatever else it says."""
+    """Proves a password; its messages may have any other fields."""
 
     def __init__(self, mechanism: ScramMechanism, password: str) -> None:
         self._mechanism, self._password = mechanism, password
@@ -133,7 +133,7 @@ def test_unknown_users_look_known() -> None:
     "message", ["n,,n={},r=abc", "n,a={0},n={0},r=abc", "n,,n=user,r={}", "n,,n=user,r=abc,m={}"]
 )
 def test_who_is_unknown_leaves_little_to_keep(message: str) -> None:
-    """A first message is kept while the last one is awaited, three times over."""
+    """A first message is kept while the final one is awaited, in three copies."""
     assert ScramServer(SHA_256, SERVER_NONCE).first(message.format("x" * 1_000).encode())
     with pytest.raises(LoginFailed, match="too long"):
         ScramServer(SHA_256, SERVER_NONCE).first(message.format("x" * 5_000).encode())

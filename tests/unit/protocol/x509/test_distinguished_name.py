@@ -1,4 +1,4 @@
-"""Names as Java writes them: what is expected here is what `X500Principal.getName()` of Java 17 says."""
+"""Names as Java writes them: the expected values are those of `X500Principal.getName()` of Java 17."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ def test_a_part_of_two() -> None:
 
 
 def test_load_balancers_may_tell_longer_names() -> None:
-    """X.509 has a bound of 64, which not every authority keeps."""
+    """X.509 has a limit of 64, which not every authority respects."""
     assert common_name("a" * 100) == "CN=" + "a" * 100

@@ -1,4 +1,4 @@
-"""Checkpoints: any place of a log, and what a leader that begins there knows, against one that has read all."""
+"""Checkpoints: a leader that begins at one, compared with a leader that has read the whole log."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ LOGS = st.lists(
 
 
 def read(transactions: PartitionTransactions, log: Sequence[Batch], offset: int) -> int:
-    """The offset behind the log."""
+    """The offset after the log."""
     for batch in log:
         if batch.marker is None:
             transactions.data_appended(batch.producer_id, batch.epoch, offset)
@@ -122,7 +122,7 @@ def test_what_is_kept_of_ended_ones() -> None:
 
 
 def test_one_of_version_0() -> None:
-    """It tells nothing of ended transactions."""
+    """It has no ended transactions."""
     text = (
         "AAAAAQAAAAAAAAAAAAAAAAcAAAAAAAAABQAAAAAAAAAGAAAAAAAAAAUAAAAAAAAAAQAAAAEAAAAAAAAAAQACAAAAAwAAAAAAAAAEAAAAAAAA"
         "AAkAAAAAAAAAAQAAAAAAAAADAAAAAAAAAAI="

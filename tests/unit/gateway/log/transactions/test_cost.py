@@ -1,4 +1,4 @@
-"""What transactions cost a log that never had one: bytecode instructions, which are the same in every run."""
+"""The cost of transactions in a log without any: bytecode instructions, which are the same in every run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log's transactions on a fake topic: what is open and aborted moves with the end, and survives the log."""
+"""A log's transactions on a fake topic: open and aborted ones advance with the end, and survive the log."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_who_is_doubted_is_verified_though_a_transaction_is_open(scene: Tr
     with pytest.raises(KafkaError) as error:
         await scene.begin(7, verified=False)
     assert error.value.code == ErrorCode.CONCURRENT_TRANSACTIONS
-    scene.sequences[7, 0] = 1  # as a producer that sends the refused batch again
+    scene.sequences[7, 0] = 1  # as a producer that retries the refused batch
     assert await scene.begin(7) == [(2, None)]
     await scene.end(7, COMMIT)
     await scene.begin(7)
@@ -209,7 +209,7 @@ async def test_a_read_up_to_the_stable_end_takes_part_of_an_entry(scene: Transac
 
 
 async def marker_on_its_way(scene: TransactionScene) -> asyncio.Future[None]:
-    """Queued, in a log whose transaction of producer 7 is open."""
+    """Queued, in a log where producer 7 has an open transaction."""
     await scene.begin(7)
     await scene.log.prepare_marker()
     marker = TransactionMarker(COMMIT, 7, 0, 0)

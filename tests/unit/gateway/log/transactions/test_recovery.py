@@ -1,4 +1,4 @@
-"""Whoever opens a log knows what one knows who has read all of it, and reads little."""
+"""A log that is opened has the same transactions as one that has read everything, and reads little."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reference(scene: TransactionScene) -> tuple[PartitionTransactions, int]:
-    """By reading all that there ever was, and the end."""
+    """The state after reading all that was ever written, and the end."""
     whole, end = PartitionTransactions(), 0
     for data, base_offset in scene.everything:
         for event in events_of(data, base_offset):
@@ -60,7 +60,7 @@ async def agrees(scene: TransactionScene, log: PartitionLog, offsets: list[int])
         expected = {_ended(each): each.first_offset for each in whole.aborted_between(offset, end)}
         began = {_ended(each): each.first_offset for each in found}
         assert began.keys() <= expected.keys()
-        for ended, first_offset in expected.items():  # what retention has taken of it, nobody reads
+        for ended, first_offset in expected.items():  # what retention has deleted is never read
             assert began.get(ended) == first_offset or first_offset < start <= began.get(ended, end)
 
 
@@ -161,7 +161,7 @@ async def test_a_short_log_with_a_native_tail(no_settling: None) -> None:
 
 
 async def test_what_no_checkpoint_tells_is_not_forgotten(no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As while Pulsar answers slowly, or behind a long native tail."""
+    """As while Pulsar answers slowly, or after a long native tail."""
     monkeypatch.setattr(log_transactions, "MAX_ABORTED", 6)
     monkeypatch.setattr(log_transactions, "KEPT_ABORTED", 3)
     monkeypatch.setattr(checkpoints, "EVERY_ENTRIES", 1_000)
@@ -192,7 +192,7 @@ async def test_a_late_marker_is_known_by_the_next_leader(no_settling: None) -> N
 
 
 async def test_more_is_aborted_than_one_entry_can_tell(no_settling: None) -> None:
-    """As where another cluster wrote the log until now."""
+    """As after another cluster has written the log."""
     aborted = [
         bytes(part)
         for producer_id in range(500)

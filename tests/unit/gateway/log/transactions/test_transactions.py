@@ -123,7 +123,7 @@ def test_what_ended_producers_take(monkeypatch: pytest.MonkeyPatch) -> None:
     assert t.marker_error(marker(producer_id=1, coordinator=0)) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
-# Records go away
+# Records are deleted
 
 
 def test_the_stable_offset_is_never_below_the_start() -> None:

@@ -1,4 +1,4 @@
-"""Logs of one topic with transactions, on a fake topic, by gateways one after the other."""
+"""Logs of one topic with transactions, on a fake topic, of gateways one after the other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shared_on(topic: FakeTopic) -> Shared:
 
 
 class TransactionScene:
-    """Logs of one topic, by gateways one after the other. What is sent is written at once."""
+    """Logs of one topic, of gateways one after the other. Everything that is sent is written immediately."""
 
     def __init__(self) -> None:
         self.topic = FakeTopic()
@@ -42,10 +42,10 @@ class TransactionScene:
         self.sequences: dict[tuple[int, int], int] = {}
         self.log: PartitionLog
         self.everything: list[tuple[bytes, int]] = []
-        """What was ever written, and its first offset."""
+        """All that was ever written, with its first offset."""
 
     async def opened(self) -> PartitionLog:
-        """Another gateway's."""
+        """The log of another gateway."""
         client, admin = cast(PulsarClient, self.topic), cast(AdminClient, self.topic)
         bounds = await read_bounds(client, admin, "topic")
         return PartitionLog("topic", shared_on(self.topic), bounds, lambda: self.compacted)
@@ -54,7 +54,7 @@ class TransactionScene:
         self.log = await self.opened()
 
     async def write(self) -> None:
-        """All that waits."""
+        """Write everything that waits."""
         await settle()
         for producer in self.topic.producers:
             for sequence_id in list(producer.sent):
@@ -65,7 +65,7 @@ class TransactionScene:
         await settle()
 
     async def begin(self, producer_id: int, epoch: int = 0, count: int = 1, *, verified: bool = True) -> Answers:
-        """A batch of a transaction."""
+        """Begin a transaction with a batch."""
         sequence = self.sequences.get((producer_id, epoch), 0)
         self.sequences[producer_id, epoch] = sequence + count
         data = transactional(producer_id, sequence, epoch, count)
@@ -87,7 +87,7 @@ class TransactionScene:
         await written
 
     async def plain_entry(self) -> None:
-        """Of a native producer, say."""
+        """For instance of a native producer."""
         self.topic.write(bytes(batch()), 1, "another", 0)
 
     async def plain(self) -> None:
@@ -95,7 +95,7 @@ class TransactionScene:
         await self.log.end.refresh()
 
     def trim(self, count: int, before: int) -> None:
-        """Retention takes the oldest entries before an offset, but not the last one."""
+        """Retention deletes the oldest entries before an offset, but not the last one."""
         entries = self.topic.entries
         count = min(count, len(entries) - 1, sum(index < before for _, index, *_ in entries))
         del self.topic.entries[:count]
@@ -104,7 +104,7 @@ class TransactionScene:
 
 
 async def decided(log: PartitionLog) -> tuple[int, list[tuple[int, int]]]:
-    """The last stable offset, and (producer id, first offset) of what was aborted."""
+    """The last stable offset, and (producer id, first offset) of aborted transactions."""
     await log.transactions.prepare()
     return log.transactions.last_stable_offset, [
         (each.producer_id, each.first_offset) for each in log.transactions.aborted_between(0, log.end_offset)
