@@ -1,7 +1,7 @@
 """Record batches without those of aborted transactions.
 
-Elsewhere clients leave them out, by the list of aborted transactions that comes with the records, up to each one's
-marker. In a compacted topic the marker may be gone: they would leave out all that the producer wrote later.
+In other topics the clients skip them: the response lists the aborted transactions, and each ends at its marker. In a
+compacted topic the marker may be removed: clients would skip all later records of the producer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from protocol.kafka.offset_span import empty_batch
 
 
 def committed_records(chunks: Sequence[Buffer], aborted: Sequence[AbortedTransaction]) -> list[Buffer]:
-    """Whole batches; empty ones stand for those of the aborted transactions, and for their markers."""
+    """Whole batches. Empty ones replace those of the aborted transactions, and their markers."""
     if not aborted:
         return [*chunks]
     by_producer: dict[int, list[AbortedTransaction]] = {}

@@ -21,11 +21,12 @@ CONFIG_PREFIX = "kafka.config."
 MESSAGES_ONLY = "kafka.messages.only"
 """Property of a topic whose entries all contain messages: Pulsar can compact such a topic."""
 HAS_TRANSACTIONS = "kafka.transactions"
-"""Property of a topic with transactional batches: one that Pulsar does not compact by itself. Its compactor keeps a
-key's last message, open or aborted, and drops the committed one before it; it drops markers, which have no key."""
+"""Property of a topic with transactional batches. Pulsar does not compact such a topic automatically: its compactor
+keeps the last message of a key, open or aborted, and removes the committed one before it, and also markers, which have
+no key."""
 COMPACTION_KEYS = "kafka.compaction.keys"
-"""Property of a topic that was compacted when its first transaction began: from then on, each message has a compaction
-key of its own (`message_entry`), and the gateway says which ones Pulsar's compaction is to remove."""
+"""Property of a topic that was compacted when its first transaction began. From then on, each message has a compaction
+key of its own (`message_entry`), and the gateway chooses the messages that Pulsar's compaction removes."""
 
 log = structlog.get_logger()
 
@@ -46,7 +47,7 @@ class Topic:
     """Every entry contains messages: Pulsar can compact the topic."""
     has_transactions: bool = False
     has_compaction_keys: bool = False
-    """Each message written from now on has a key of its own for Pulsar's compaction."""
+    """Each new message has a key of its own for Pulsar's compaction."""
     writes_messages: bool = field(init=False, compare=False)
     """Each record becomes a separate Pulsar message (``entry.format=pulsar``)."""
     compacts: bool = field(init=False, compare=False)
@@ -63,7 +64,7 @@ class Topic:
 
     @property
     def config_properties(self) -> dict[str, str]:
-        """The properties that clients' changes of configurations write."""
+        """The properties that a change of configurations writes."""
         found = config_properties(self.configs, messages_only=self.messages_only)
         found |= {HAS_TRANSACTIONS: "true"} if self.has_transactions else {}
         return found | {COMPACTION_KEYS: "true"} if self.has_compaction_keys else found

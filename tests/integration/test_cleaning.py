@@ -1,4 +1,5 @@
-"""Compacted topics with transactions on a real Pulsar: what the gateway has compacted there, and what is read then."""
+"""Compacted topics with transactions on a real Pulsar: what the gateway removes by compaction, and what clients then
+read."""
 
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def compacted_ledger(admin: Admin, topic: str) -> int:
 
 
 def write_rounds(producer: Transactions, topic: str, rounds: int, last: bytes) -> None:
-    """About 1 kB each: a changelog that writes the same ten keys again and again, and aborts every third time."""
+    """About 1 kB each: a changelog that writes the same ten keys repeatedly, and aborts every third transaction."""
     for number in range(rounds):
         for key in range(10):
             producer.write(topic, b"%d " % number + 100 * b"x", key=b"hot %d" % key)
@@ -87,7 +88,7 @@ def test_a_changelog_stays_small_and_right(pulsar: PulsarStandalone, tmp_path: P
 
 
 def drop_and_restart(admin: Admin, gateway: GatewayProcess, topic: str) -> None:
-    """Nothing is left but what compaction kept, and what Pulsar remembers of the topic."""
+    """Only what compaction kept remains, and the state of the topic in Pulsar."""
     drop_uncompacted(admin, topic)
     gateway.stop()
     gateway.start()

@@ -1,4 +1,4 @@
-"""When the compacted topics with transactions that this gateway leads are cleaned (`log/cleaning`)."""
+"""Cleans the compacted topics with transactions that this gateway leads (`log/cleaning`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gateway.topics.topic_policies import compaction_threshold
 CHECK_S = 15.0
 """Kafka's log.cleaner.backoff.ms."""
 AGAIN_S, MAX_AGAIN_S = 60.0, 3_600.0
-"""After failures: each attempt reads a whole log, so the time doubles."""
+"""Pauses after failures. Each attempt reads a whole log, so the pause doubles."""
 
 log = structlog.get_logger()
 
@@ -37,15 +37,15 @@ class _Led:
     def __init__(self, cleaner: LogCleaner) -> None:
         self.cleaner = cleaner
         self.asked: Position | None = None
-        """Its last entry when Pulsar was last asked about it."""
+        """Its last entry when its size was last read from Pulsar."""
         self.cleaned = FIRST
-        """And when it was last cleaned."""
+        """Its last entry when it was last cleaned."""
         self.failures = 0
         self.again_at = 0.0
 
     @property
     def is_due(self) -> bool:
-        """By the time since the last failure; without one, if entries were added since Pulsar was asked."""
+        """After a failure, when the pause is over; otherwise, if entries were added since the size was read."""
         if self.failures:
             return time.monotonic() >= self.again_at
         return self.asked != self.cleaner.partition_log.source.last_position
@@ -56,12 +56,12 @@ class _Led:
 
 
 class Cleaning:
-    """One log after the other, so that what is remembered of one is in memory only once."""
+    """Cleans one log after the other, so that only one needs memory."""
 
     def __init__(
         self, fleet: FleetView, logs: LogRegistry, cached: Callable[[str], Topic | None], metrics: Metrics
     ) -> None:
-        """``cached``: a topic as it is known now."""
+        """``cached``: the topic as it is known now."""
         self._fleet = fleet
         self._logs = logs
         self._cached = cached
@@ -91,7 +91,7 @@ class Cleaning:
 
     def _known(self, key: tuple[str, int], opened: PartitionLog) -> _Led:
         known = self._led.get(key) or _Led(LogCleaner(opened))
-        known.cleaner.partition_log = opened  # it may have been opened anew
+        known.cleaner.partition_log = opened  # the log may have been opened again
         return known
 
     async def _clean_if_dirty(self, key: tuple[str, int], topic: Topic, led: _Led) -> None:

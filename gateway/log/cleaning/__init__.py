@@ -1,1 +1,2 @@
-"""Compacted topics with transactions: what Pulsar's compaction is to remove is found here, and said in the log."""
+"""Compacted topics with transactions: finds the messages that Pulsar's compaction must remove, and marks them in the
+log."""

@@ -1,10 +1,10 @@
-"""Cleaning a compacted log with transactions, as Kafka's log cleaner does, by its leader.
+"""The leader of a compacted log with transactions cleans it, as Kafka's log cleaner does.
 
-Pulsar's compactor keeps a key's last message, open or aborted. So each message of such a log has a compaction key of
-its own, and Pulsar removes nothing by itself. What nobody needs is found here, up to the last stable offset; then
-tombstones of its compaction keys are appended, which no Kafka client sees, and Pulsar compacts. Nobody has to wait for
-that: records that come meanwhile have other compaction keys, and each tombstone alone is right, whatever becomes of the
-gateway.
+Pulsar's compactor keeps the last message of a key, open or aborted. So each message of such a log has a compaction key
+of its own, and Pulsar removes nothing by itself. The cleaner finds messages that are no longer needed, up to the last
+stable offset. Then it appends tombstones of their compaction keys, which no Kafka client sees, and Pulsar compacts.
+Writers need not wait for this: new records have other compaction keys, and each tombstone is correct by itself, also if
+the gateway fails between two of them.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from gateway.log.transactions.cleaned import write_cleaned
 from gateway.log.transactions.state import AbortedTransaction
 
 REMOVED_AT_ONCE = 1_000
-"""Tombstones in an entry."""
+"""Tombstones in one entry."""
 COMPACTION_S, ASK_S = 1_800.0, 1.0
-"""So long Pulsar may compact, asked every second."""
+"""The time limit of Pulsar's compaction, and the pause between requests for its status."""
 RUNNING, SUCCESS = "RUNNING", "SUCCESS"
 
 log = structlog.get_logger()
@@ -47,19 +47,19 @@ class Rules(NamedTuple):
 
 
 class LogCleaner:
-    """Of one log. `clean` while this gateway leads it."""
+    """Cleans one log. `clean` may be called while this gateway leads it."""
 
     def __init__(self, partition_log: PartitionLog) -> None:
         self.partition_log = partition_log
         self._topic = partition_log.source.pulsar_topic
         self._resources = partition_log.resources
         self._shares = 1
-        """So many parts are made of the keys, by their hashes, that one fits into memory."""
+        """The keys are divided by their hashes into this number of shares, so that one share fits into memory."""
         self._to_compact = False
         """Tombstones were appended, and Pulsar has not compacted since."""
 
     async def clean(self, rules: Rules) -> int:
-        """How many messages were removed. Raises KafkaError, PulsarError, SharedKeysError and TimeoutError."""
+        """Returns the number of removed messages. Raises KafkaError, PulsarError, SharedKeysError and TimeoutError."""
         if self._to_compact:
             await self._compact()
         self._shares = max(1, self._shares // 2)
@@ -72,7 +72,7 @@ class LogCleaner:
             before = reached.offset
 
     async def _pass(self, rules: Rules) -> tuple[int, Reached]:
-        """How many messages were removed up to where."""
+        """The number of removed messages, and the end of the cleaned part."""
         cleanings, now_ms = await read_cleanings(self._resources, self._topic), _now_ms()
         deletions_before = reached_by(cleanings, now_ms - rules.deletions_kept_ms)
         await self.partition_log.transactions.prepare()
@@ -93,7 +93,8 @@ class LogCleaner:
         return removed, reached
 
     async def _clean_shares(self, limits: Limits, deletions_before: int) -> tuple[int, Reached]:
-        """How many messages Pulsar was told to remove, and up to where all shares came. Raises TooManyKeysError."""
+        """The number of messages that Pulsar must remove, and the offset that all shares have reached. Raises
+        TooManyKeysError."""
         removed, reached, is_full = 0, NOWHERE, False
         for number in range(self._shares):
             garbage = await self._garbage(limits.offset, deletions_before, Share(number, self._shares))
@@ -112,7 +113,7 @@ class LogCleaner:
         return Garbage(transactions.aborted_between(start, stable), deletions_before, share)
 
     async def _write_cleaned(self, reached: Reached, aborted: Iterable[AbortedTransaction]) -> None:
-        """What was aborted stays known until the next cleaning: readers may still have it."""
+        """Aborted transactions are kept until the next cleaning: readers may still have their records."""
         place = self.partition_log.transactions.cleaned_to(
             reached.position, reached.offset, _below(reached.offset, aborted)
         )
@@ -124,15 +125,15 @@ class LogCleaner:
             await self.partition_log.append_removals(compaction_keys[first : first + REMOVED_AT_ONCE])
 
     async def _compact(self) -> None:
-        """Raises TimeoutError if Pulsar has not done it in time."""
+        """Raises TimeoutError if Pulsar does not complete it in time."""
         topics = self._resources.admin.topics
         async with asyncio.timeout(COMPACTION_S):
-            while await topics.compaction_status(self._topic) == RUNNING:  # of a compaction that others have begun
+            while await topics.compaction_status(self._topic) == RUNNING:  # a compaction that others have started
                 await asyncio.sleep(ASK_S)
             await topics.compact(self._topic)
             status = RUNNING
             while status == RUNNING:
-                await asyncio.sleep(ASK_S)  # at once, the status may still be that of the compaction before
+                await asyncio.sleep(ASK_S)  # immediately, the status may still be that of the previous compaction
                 status = await topics.compaction_status(self._topic)
         if status != SUCCESS:
             raise TimeoutError(f"compaction ended as {status}")
@@ -140,7 +141,7 @@ class LogCleaner:
 
 
 def _below(offset: int, aborted: Iterable[AbortedTransaction]) -> tuple[AbortedTransaction, ...]:
-    """What of them lies before an offset, from which on the log tells the rest."""
+    """The parts of the transactions before an offset; the log itself has the rest."""
     parts = [each._replace(last_offset=min(each.last_offset, offset - 1), stable_offset=0) for each in aborted]
     return tuple(sorted(parts, key=lambda each: each.last_offset))
 

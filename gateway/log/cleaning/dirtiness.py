@@ -1,4 +1,4 @@
-"""How much of a log was written since it was last compacted."""
+"""The size of the data that was written to a log since its last compaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ FIRST = Position(-1, -1)
 
 
 def is_dirty(stats: InternalStats, cleaned: Position, threshold_bytes: int, ratio: float) -> bool:
-    """Whether so many new bytes, and more than this part of all, came after ``cleaned`` and the last compaction.
+    """Whether more than ``threshold_bytes``, and more than this part of the log, follow ``cleaned`` and the last
+    compaction.
 
     ``ratio`` is Kafka's min.cleanable.dirty.ratio: otherwise a large log would be read again for a little new data.
     """
@@ -24,7 +25,7 @@ def is_dirty(stats: InternalStats, cleaned: Position, threshold_bytes: int, rati
 
 
 def dirty_bytes(ledgers: Sequence[tuple[int, int, int]], behind: Position) -> int:
-    """How much comes after an entry, by the ledgers' (id, entries, bytes)."""
+    """The bytes after an entry, by the ledgers' (id, entries, bytes)."""
     size_bytes = 0
     for ledger_id, entries, ledger_bytes in ledgers:
         if ledger_id > behind.ledger_id:

@@ -1,7 +1,7 @@
-"""What of a log's prefix nobody needs: aborted records, records that a later one of their key replaces, old deletions.
+"""The messages of a log's prefix that are no longer needed: aborted records, replaced records, old deletions.
 
-All transactions of the prefix are decided. So what is found is true for ever: whoever removes it, however late and
-however little of it, removes nothing that is needed. Messages without a compaction key are left to Pulsar.
+All transactions of the prefix are decided. So the result stays true: to remove these messages late, or only some of
+them, removes nothing that is needed. Messages without a compaction key are left to Pulsar.
 
 Source: Kafka's LogCleaner and Cleaner.
 """
@@ -16,22 +16,23 @@ from typing import NamedTuple
 from gateway.log.transactions.state import AbortedTransaction
 
 MAX_KEYS = 200_000
-"""In memory at once, in about 50 MB: of a topic with more, the keys are taken in several shares."""
+"""Keys in memory at the same time, in about 50 MB. The keys of a topic with more are processed in several shares."""
 MAX_REMOVED = 200_000
 MAX_ABORTED = 1_000
-"""Found in one prefix: what is behind it comes the next time."""
+"""Aborted transactions of one prefix; later ones are found by the next cleaning."""
 
 
 class TooManyKeysError(Exception):
-    """A smaller share of the keys is to be taken."""
+    """The keys must be divided into more shares."""
 
 
 class SharedKeysError(Exception):
-    """A message without a compaction key: Pulsar's compaction would remove what is needed, or bring back old values."""
+    """A message without a compaction key: Pulsar's compaction would remove a needed message, or bring back old values.
+    """
 
 
 class Share(NamedTuple):
-    """Of the keys, by their hashes."""
+    """A share of the keys, by their hashes."""
 
     number: int = 0
     of: int = 1
@@ -41,7 +42,7 @@ ALL = Share()
 
 
 class ViewRecord(NamedTuple):
-    """A record that the compacted view still has. `producer_id` is that of its transaction, None if it is of none."""
+    """A record of the compacted view. `producer_id` is that of its transaction, None without one."""
 
     offset: int
     key: bytes | None
@@ -53,18 +54,18 @@ class ViewRecord(NamedTuple):
 class _Latest(NamedTuple):
     compaction_key: bytes | None
     unneeded: bool
-    """A deletion that all consumers have seen, behind which nothing of the key is left."""
+    """A deletion that all consumers have seen, and no older record of the key is left."""
 
 
 class Garbage:
-    """Of a prefix that is added in its order."""
+    """The garbage of a prefix, whose records are added in order."""
 
     def __init__(self, aborted: Sequence[AbortedTransaction], deletions_before: int, share: Share = ALL) -> None:
-        """``aborted``: all that have a record in the prefix. Deletions from offset ``deletions_before`` on are kept."""
+        """``aborted``: all that have a record in the prefix. Deletions from offset ``deletions_before`` are kept."""
         self.compaction_keys: list[bytes] = []
-        """Of what is to be removed."""
+        """The compaction keys of the messages to remove."""
         self.aborted: set[AbortedTransaction] = set()
-        """Those that the view still has records of."""
+        """The aborted transactions of which the view still has records."""
         self._of_producer: dict[int, list[AbortedTransaction]] = {}
         for each in sorted(aborted, key=_last_offset):
             self._of_producer.setdefault(each.producer_id, []).append(each)
@@ -72,14 +73,14 @@ class Garbage:
         self._share = share
         self._latest: dict[bytes, _Latest] = {}
         self.finished = False
-        """What is added now is only checked."""
+        """The prefix has ended: further records are only checked."""
 
     @property
     def is_full(self) -> bool:
         return len(self.compaction_keys) >= MAX_REMOVED or len(self.aborted) >= MAX_ABORTED
 
     def add_marker(self, compaction_key: bytes | None) -> None:
-        """That the transactions of the prefix are decided, is known without it. Raises SharedKeysError."""
+        """The marker is not needed to know that the transaction is decided. Raises SharedKeysError."""
         if self.finished and compaction_key is None:  # Pulsar's compaction would remove it, and it is still needed
             raise SharedKeysError
         if self._share.number == 0 and not self.finished:
@@ -90,7 +91,8 @@ class Garbage:
         if record.producer_id is not None and record.key is not None and record.compaction_key is None:
             raise SharedKeysError
         if self.finished:
-            if record.is_deletion and record.compaction_key is None:  # it would go, and older values would stay
+            # Pulsar would remove it, and older values would stay.
+            if record.is_deletion and record.compaction_key is None:
                 raise SharedKeysError
             return
         aborted = self._transaction_of(record)
@@ -113,7 +115,8 @@ class Garbage:
         self._latest[digest] = _Latest(record.compaction_key, unneeded)
 
     def finish(self) -> None:
-        """The prefix ends. A message that was replicated twice has its compaction key twice: the later one stays."""
+        """The end of the prefix. A message that was replicated twice has its compaction key twice: the later one stays.
+        """
         for each in self._latest.values():
             if each.unneeded:
                 self._remove(each.compaction_key)

@@ -1,8 +1,8 @@
-"""How far a log was cleaned at which times, kept in Pulsar as a property of the managed ledger.
+"""How far a log was cleaned at which times, stored in Pulsar as a property of the managed ledger.
 
-A consumer may have read a record just before it was removed, because its key was deleted later. It has
-delete.retention.ms to get to that deletion. So a deletion goes that long after the first cleaning that reached it has
-removed everything before it (KIP-534). If a former leader writes an older list, deletions stay longer.
+A consumer may have read a record just before it was removed because of a later deletion of its key. It has
+delete.retention.ms to reach that deletion. So a deletion is removed this time after the first cleaning that reached it
+and removed everything before it (KIP-534). If a former leader writes an older list, deletions stay longer.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class PastCleaning(NamedTuple):
 
 
 def reached_by(cleanings: Sequence[PastCleaning], time_ms: int) -> int:
-    """The offset up to which the log was cleaned at that time."""
+    """The offset that cleanings had reached at that time."""
     return max((each.offset for each in cleanings if each.ended_ms <= time_ms), default=0)
 
 
 def with_another(cleanings: Sequence[PastCleaning], another: PastCleaning, kept_ms: int) -> list[PastCleaning]:
-    """Those that are still needed to find how far the log was cleaned ``kept_ms`` ago, from now on."""
+    """The cleanings that are needed from now on to find how far the log was cleaned ``kept_ms`` ago."""
     since_ms = another.ended_ms - kept_ms
     found = [each for each in cleanings if each.ended_ms <= since_ms][-1:]
     found += [each for each in cleanings if each.ended_ms > since_ms]
@@ -45,7 +45,7 @@ def with_another(cleanings: Sequence[PastCleaning], another: PastCleaning, kept_
 
 
 async def read_cleanings(resources: Resources, topic: str) -> list[PastCleaning]:
-    """In the order of their times. Raises PulsarError."""
+    """The cleanings in the order of their times. Raises PulsarError."""
     text = (await resources.admin.topics.managed_ledger_properties(topic)).get(PROPERTY, "")
     try:
         return [PastCleaning(*map(int, each.split(":"))) for each in text.split()]

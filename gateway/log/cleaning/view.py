@@ -30,14 +30,14 @@ from protocol.pulsar.entry import EntryError, NativeMessage, iter_messages
 
 
 class Limits(NamedTuple):
-    """Only entries that end at or before an offset are cleaned, and that were written by some time."""
+    """Only entries that end at or before an offset, and were written before some time, are cleaned."""
 
     offset: int
     written_ms: float = math.inf
 
 
 class Reached(NamedTuple):
-    """Up to `offset`, behind the entry at `position`. `is_full`: there may be more before the limits."""
+    """Up to `offset`, after the entry at `position`. `is_full`: there may be more before the limits."""
 
     position: Position
     offset: int
@@ -48,7 +48,7 @@ NOWHERE = Reached(NO_ENTRY, 0)
 
 
 async def collect_garbage(garbage: Garbage, partition_log: PartitionLog, limits: Limits) -> Reached:
-    """Read the whole view: as much as can be cleaned of it, and the rest to check it, because Pulsar compacts it, too.
+    """Read the whole view: the part that can be cleaned, and the rest to check it, because Pulsar compacts it, too.
 
     Raises as `Garbage.add` does, PulsarError and TimeoutError.
     """
@@ -79,7 +79,7 @@ def _is_behind(entry: Entry, limits: Limits) -> bool:
 
 
 def add_entry(garbage: Garbage, entry: Entry, max_bytes: int) -> None:
-    """Add the messages of any producer's entry. What cannot be read is left as it is. Raises as `Garbage.add` does."""
+    """Add the messages of any producer's entry. An unreadable entry stays. Raises as `Garbage.add` does."""
     if entry.index is None or entry.is_marker or is_piece(entry) or is_removal(entry.metadata):
         return
     try:
@@ -100,7 +100,7 @@ def add_entry(garbage: Garbage, entry: Entry, max_bytes: int) -> None:
 
 
 def _producers(batches: list[StoredBatch]) -> list[int | None]:
-    """Of each message's transaction; None for none."""
+    """The producer of each message's transaction; None without one."""
     found: list[int | None] = []
     for batch in batches:
         producer_id = batch.producer_id if batch.attributes & TRANSACTIONAL_MASK else None

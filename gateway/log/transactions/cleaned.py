@@ -1,8 +1,9 @@
-"""How far a compacted log with transactions was cleaned, kept in Pulsar as properties of the managed ledger.
+"""How far a compacted log with transactions was cleaned, stored in Pulsar as properties of the managed ledger.
 
-Up to there its compacted view tells nothing of transactions: markers are gone. Nothing was open there, and what was
-aborted and may not be compacted away yet is named. It is a checkpoint that no entry has to carry. Each cleaning has its
-own property, and the farthest one counts: a former leader that writes late must not move the place back.
+Up to this place, the compacted view has no information on transactions, because markers are removed. No transaction was
+open there, and the property has the aborted ones that may not be compacted away yet. So it is a checkpoint outside of
+the log. Each cleaning has its own property, and the farthest one is valid: a former leader that writes late must not
+move the place back.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from gateway.log.transactions.checkpoint import (
 from gateway.pulsar.position import Position
 
 PREFIX = "kafka.cleaned."
-"""Before the offset."""
+"""Followed by the offset."""
 
 log = structlog.get_logger()
 
@@ -41,12 +42,12 @@ def cleaned_checkpoint(properties: Mapping[str, str]) -> Checkpoint | None:
 
 
 async def read_cleaned(resources: Resources, topic: str) -> Checkpoint | None:
-    """Raises PulsarError."""
+    """Read the farthest property. Raises PulsarError."""
     return cleaned_checkpoint(await resources.admin.topics.managed_ledger_properties(topic))
 
 
 async def write_cleaned(resources: Resources, topic: str, checkpoint: Checkpoint) -> None:
-    """Before anything up to there is removed. Raises PulsarError."""
+    """Must be written before any message up to the place is removed. Raises PulsarError."""
     topics = resources.admin.topics
     before = await topics.managed_ledger_properties(topic)
     await topics.put_properties(topic, {f"{PREFIX}{checkpoint.offset}": encode_checkpoint(checkpoint)})
@@ -73,7 +74,7 @@ class CleanedPlace:
 
     @property
     def is_outdated(self) -> bool:
-        """The topic has become compacted, or is not any more: its readers get other entries than before."""
+        """The topic has become compacted, or is no longer: its readers get other entries than before."""
         return self.compacted != self._is_compacted()
 
     @property
@@ -83,11 +84,11 @@ class CleanedPlace:
 
     @property
     def hides_checkpoints(self) -> bool:
-        """Aborted records are read again that were compacted away: checkpoints in the log do not name them."""
+        """Readers get aborted records again that were compacted away: checkpoints in the log do not have them."""
         return self._found is not None and not self.compacted
 
     async def moved(self) -> bool:
-        """Look again. True if `place` is a later one now. Raises PulsarError."""
+        """Read the properties again. True if `place` is a later one now. Raises PulsarError."""
         if self._looked and not self.compacted:
             return False
         before, self._found = self._found, await read_cleaned(self._resources, self._topic)
@@ -98,7 +99,7 @@ class CleanedPlace:
 
 
 async def end_of_view(resources: Resources, topic: str, last: Position, *, compacted: bool) -> Position:
-    """The last entry that readers get, up to ``last``: of a compacted view, the end may be gone."""
+    """The last entry that readers get, up to ``last``: the end of a compacted view may be removed."""
     if not compacted:
         return last
     return min(last, await resources.client.last_position(topic, read_compacted=True))

@@ -1,4 +1,4 @@
-"""Readers of committed records, in compacted topics: the gateway leaves out what was aborted."""
+"""Readers of committed records in compacted topics: the gateway leaves out aborted records."""
 
 from __future__ import annotations
 

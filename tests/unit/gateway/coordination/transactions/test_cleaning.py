@@ -1,4 +1,4 @@
-"""Which logs are cleaned, and when one that cannot be cleaned is tried again."""
+"""Which logs are cleaned, and when one that failed is retried."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.unit.gateway.coordination.transactions.fake_fleet import FakeFleet
 
 
 class Led(FakeFleet):
-    """Everything but partition 9."""
+    """Leads everything except partition 9."""
 
     def role(self, topic: str, partition: int) -> PartitionRole:
         return PartitionRole.ELSEWHERE if partition == 9 else PartitionRole.LEADING
 
 
 class Logs:
-    """Of partitions 0 to 2 and 9, each with new entries, behind the ports of the registry and of Pulsar."""
+    """Logs of partitions 0 to 2 and 9, each with new entries, behind the ports of the registry and of Pulsar."""
 
     def __init__(self) -> None:
         self.opened = {("t", number): self._opened(number) for number in (0, 1, 2, 9)}
@@ -53,7 +53,7 @@ class Logs:
 
 
 class FakeCleaner:
-    """Of one log; some fail."""
+    """The cleaner of one log; some fail."""
 
     errors: dict[str, Exception] = {}
     cleaned: list[str] = []

@@ -30,7 +30,7 @@ _GONE = SingleMessageMetadata(compacted_out=True, payload_size=0).SerializeToStr
 
 
 class CompactingTopic(FakeTopic):
-    """It keeps nothing of what its compactor has read: retention takes that at once."""
+    """Keeps nothing that its compactor has read: retention deletes it immediately."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class CleanedScene(TransactionScene):
 
     @property
     def newest(self) -> dict[bytes, bytes]:
-        """What a reader of committed records has to end with: it reads up to where the oldest open one began."""
+        """The final values of a reader of committed records, which stops at the first open transaction."""
         stable = min((each.offset for each in self.open), default=1 << 60)
         before = sorted((each for each in self.committed if each.offset < stable), key=lambda each: each.offset)
         return {key: value for key, value in {each.key: each.value for each in before}.items() if value is not None}
@@ -157,7 +157,7 @@ class CleanedScene(TransactionScene):
 
 
 async def read(log: PartitionLog, topic: CompactingTopic) -> dict[bytes, bytes]:
-    """Key to value, as a reader of committed records ends with them, of what compaction has left."""
+    """Key → value, as a reader of committed records gets them after compaction."""
     await log.transactions.prepare_to_read(0)
     stable = log.transactions.last_stable_offset
     aborted = log.transactions.aborted_between(0, stable)

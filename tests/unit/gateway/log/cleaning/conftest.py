@@ -1,4 +1,4 @@
-"""Pulsar's compaction ends at once here."""
+"""Pulsar's compaction ends immediately in these tests."""
 
 from __future__ import annotations
 

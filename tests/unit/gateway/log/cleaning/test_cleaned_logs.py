@@ -1,4 +1,4 @@
-"""A log whose markers compaction has taken: what a new leader knows of its transactions."""
+"""A log whose markers were compacted away: a new leader's knowledge of its transactions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ABORT, COMMIT = MarkerType.ABORT, MarkerType.COMMIT
 
 
 async def scene_with_transactions() -> TransactionScene:
-    """Producer 1 commits at 0 and 1, 2 aborts at 2 and 3, 1 aborts at 4 and 5, 3 is open from 6 on."""
+    """Producer 1 commits at 0 and 1, 2 aborts at 2 and 3, 1 aborts at 4 and 5, 3 is open from 6."""
     scene = TransactionScene()
     scene.compacted = True
     await scene.lead()
@@ -35,7 +35,7 @@ def compacted_away(scene: TransactionScene, *offsets: int) -> None:
 
 @pytest.mark.parametrize("gone", [(1, 3), (0, 1, 2, 3), (0, 3)])
 async def test_markers_are_not_needed(gone: tuple[int, ...], no_settling: None) -> None:
-    """Without what was said before, producer 1 would have aborted from 0 on, or would be open."""
+    """Without the earlier entries, producer 1 would have aborted from 0, or would be open."""
     scene = await scene_with_transactions()
     position = scene.topic.entries[3][0]
     fact = Checkpoint(position, 4, {}, (AbortedTransaction(2, 2, 3, 0),))
@@ -48,7 +48,7 @@ async def test_markers_are_not_needed(gone: tuple[int, ...], no_settling: None) 
 
 
 async def test_what_is_cleaned_while_it_is_read_is_not_taken_for_open(no_settling: None) -> None:
-    """The markers go between the first look at how far the log was cleaned, and the reading."""
+    """The markers are removed after the place of cleaning was read, and before the log is read."""
     scene = await scene_with_transactions()
     shared = shared_on(scene.topic)
     await write_cleaned(shared.resources, "topic", Checkpoint(scene.topic.entries[0][0], 1, {}))
@@ -87,7 +87,7 @@ async def test_a_former_leader_that_writes_late_takes_nothing_back(no_settling: 
 
 
 async def test_checkpoints_go_while_they_are_looked_for(no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gateway knows the newest one, and looks for what was aborted before: the property tells instead."""
+    """The gateway knows the newest one, and searches for earlier aborted transactions: the property has them."""
     monkeypatch.setattr(checkpoints, "EVERY_ENTRIES", 2)
     scene = await scene_with_transactions()
     for _ in range(4):
@@ -113,7 +113,7 @@ async def test_checkpoints_go_while_they_are_looked_for(no_settling: None, monke
 
 
 async def test_a_topic_that_is_not_compacted_any_more_is_read_whole_again(no_settling: None) -> None:
-    """Aborted records that compaction had removed are read again: neither property nor checkpoint names them."""
+    """Readers get aborted records that compaction had removed: neither property nor checkpoint has them."""
     scene = await scene_with_transactions()
     resources = shared_on(scene.topic).resources
     await write_cleaned(resources, "topic", Checkpoint(scene.topic.entries[5][0], 6, {}))

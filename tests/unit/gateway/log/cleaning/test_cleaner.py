@@ -1,4 +1,4 @@
-"""Cleaning logs with transactions, by Pulsar's compactor: no leader and no reader sees a difference but in size."""
+"""Cleaning logs with transactions, by Pulsar's compactor: leaders and readers see no difference except size."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 async def test_random_histories(seed: int, no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaders change, compactions fail, and the log has nothing but what compaction left."""
+    """Leaders change, compactions fail, and the log has only what compaction kept."""
     chance = random.Random(seed)
     if seed % 3 == 0:
         monkeypatch.setattr(garbage, "MAX_KEYS", 2)
@@ -88,7 +88,7 @@ async def test_an_open_transaction_keeps_what_lies_behind_its_first_record(no_se
 
 
 async def test_a_gateway_without_compaction_keys_has_written(no_settling: None) -> None:
-    """Its open transaction must not replace what is committed: nothing is compacted."""
+    """Its open transaction must not replace a committed record: nothing is compacted."""
     scene = CleanedScene()
     await scene.lead()
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What is removed from a compacted log with transactions, against what Kafka's readers must still see."""
+"""What is removed from a compacted log with transactions, compared with what Kafka's readers must still see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LATER = 1_000
 
 
 class Message(NamedTuple):
-    """Of a log; a marker has no key."""
+    """A message of a log; a marker has no key."""
 
     offset: int
     key: bytes | None
@@ -41,7 +41,7 @@ class Log(NamedTuple):
         )
 
     def newest(self, left: list[Message]) -> dict[bytes, int]:
-        """What a reader of committed records ends with, of the messages that are left."""
+        """The final values of a reader of committed records, from the remaining messages."""
         found: dict[bytes, int | None] = {}
         for message in left:
             if message.key is not None and not self.is_aborted(message):
@@ -51,7 +51,7 @@ class Log(NamedTuple):
 
 @st.composite
 def logs(draw: st.DrawFn) -> Log:
-    """Producers write to few keys, in transactions that overlap; at the end all are decided."""
+    """Producers write to few keys, in overlapping transactions; at the end all are decided."""
     messages: list[Message] = []
     aborted: list[AbortedTransaction] = []
     first: dict[int, int] = {}
@@ -101,7 +101,7 @@ def without(left: list[Message], compaction_keys: set[bytes]) -> list[Message]:
 
 @given(logs(), st.data())
 def test_readers_of_committed_records_end_with_the_same(log: Log, data: st.DataObject) -> None:
-    """Also when only some of the first cleaning was done, in whatever order: a second one comes."""
+    """Also when only some removals of the first cleaning were done, in any order: a second one follows."""
     wanted = log.newest(log.messages)
     left = log.messages
     for deletions_before in (LATER, 0, LATER):
@@ -147,7 +147,7 @@ def test_keys_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_written_twice_stays_once() -> None:
-    """Replication may bring messages again."""
+    """Replication may write messages again."""
     found = Garbage([], 0)
     for offset, own in enumerate([b"1", b"2", b"1", b"2"]):
         found.add(ViewRecord(offset, b"k", own, False, None))
@@ -157,7 +157,7 @@ def test_what_was_written_twice_stays_once() -> None:
 
 @pytest.mark.parametrize("finished", [False, True])
 def test_transactions_without_compaction_keys_are_found(finished: bool) -> None:
-    """Pulsar's compaction would take what they replace, also behind the prefix."""
+    """Pulsar's compaction would remove the messages that they replace, also after the prefix."""
     found = Garbage([], 0)
     if finished:
         found.finish()
@@ -177,7 +177,7 @@ def test_a_marker_without_a_compaction_key_is_no_longer_needed_below_the_stable_
 
 
 def test_a_deletion_without_a_compaction_key_stops_the_compaction_before_which_older_values_are_not_removed() -> None:
-    """Of a native producer, behind the prefix: Pulsar would remove the deletion, and the key's old value would stay."""
+    """Of a native producer, after the prefix: Pulsar would remove the deletion, and the key's old value would stay."""
     deletion = ViewRecord(1, b"k", None, is_deletion=True, producer_id=None)
     found = Garbage([], 0)
     found.add(ViewRecord(0, b"k", b"own", False, 4))

@@ -1,4 +1,4 @@
-"""Consumers of a log that compaction has gone through: each gets as far as it may, whatever is missing."""
+"""Consumers of a compacted log: each reads as far as it may, whatever is missing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ABORT, COMMIT = MarkerType.ABORT, MarkerType.COMMIT
 
 
 async def consumed(log: PartitionLog, *, committed: bool, max_bytes: int = MAX_BYTES) -> dict[bytes, bytes]:
-    """What a consumer ends with that begins at the start, and goes on behind the last batch that it got."""
+    """The final values of a consumer that begins at the start, and continues after the last batch of each response."""
     await log.transactions.prepare_to_read(0)
     found: dict[bytes, bytes | None] = {}
     at, end = 0, log.transactions.last_stable_offset if committed else log.end_offset
@@ -44,7 +44,7 @@ async def consumed(log: PartitionLog, *, committed: bool, max_bytes: int = MAX_B
 
 
 async def newly_opened(scene: CleanedScene) -> PartitionLog:
-    """Nothing of it is in memory."""
+    """No entry is in memory."""
     await scene.lead()
     return scene.log
 
@@ -85,7 +85,7 @@ async def test_everything_is_gone_before_an_open_transaction(no_settling: None) 
     await scene.end(1, COMMIT)
     await scene.put(2, b"k")
     await scene.clean()
-    await scene.clean()  # the deletion goes the second time
+    await scene.clean()  # the second cleaning removes the deletion
     assert {each[0] for each in scene.topic.entries[:2]} <= scene.topic.compacted_away
     assert await consumed(await newly_opened(scene), committed=True) == {}
     await scene.end(2, COMMIT)
