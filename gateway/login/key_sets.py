@@ -15,9 +15,9 @@ import jwt
 import structlog
 
 from gateway.background import TaskGroup
-from gateway.config import TokensSection
 from gateway.login.key_file import KeyFile
 from gateway.login.tokens import InvalidKey, TokenKey, TokenKeys, asymmetric_key, public_key, secret_key
+from gateway.security_config import TokensSection
 from gateway.transport.watched_files import WatchedFiles
 
 REFRESH_S = 300.0

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
-from gateway.config import TokensSection
+from gateway.security_config import TokensSection
 from protocol.sasl.failure import LoginFailed
 
 MAX_TOKEN_BYTES = 64 * 1024

@@ -82,7 +82,7 @@ class LogCleaner:
             removed, reached = await self._clean_shares(limits, deletions_before)
         except TooManyKeysError:
             self._shares *= 2
-            log.info("more keys than fit into memory: a share at a time", topic=self._topic, shares=self._shares)
+            log.info("more keys than fit into memory: cleaning in shares", topic=self._topic, shares=self._shares)
             return await self._pass(rules)
         if self._to_compact:
             await self._compact()

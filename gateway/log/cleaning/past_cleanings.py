@@ -50,7 +50,7 @@ async def read_cleanings(resources: Resources, topic: str) -> list[PastCleaning]
     try:
         return [PastCleaning(*map(int, each.split(":"))) for each in text.split()]
     except (TypeError, ValueError) as error:
-        log.warning("a property does not tell when a log was cleaned", topic=topic, error=str(error))
+        log.warning("cannot read the times of cleanings in a property", topic=topic, error=str(error))
         return []
 
 

@@ -15,8 +15,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from gateway.cluster_config import ClusterLimits, ClusterSection
-from gateway.config import MIB, Config, ForwardingSection, TokensSection
+from gateway.config import MIB, Config, ForwardingSection
 from gateway.listener_config import NamedListenerSection
+from gateway.security_config import TokensSection
 from gateway.topics.topic_configs import TOPIC_CONFIGS
 from tests.support.report import table
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateway.config import Config, TokensSection
+from gateway.config import Config
+from gateway.security_config import TokensSection
 
 TLS = {"certificate": "c.pem", "key": "k.pem"}
 MUTUAL = TLS | {"authorities": "a.pem"}
