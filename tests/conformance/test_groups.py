@@ -157,7 +157,7 @@ def test_static_member_comes_back(conversation: Conversation, version: int) -> N
 
 
 @case("SyncGroup")
-def test_sync_of_a_stranger(conversation: Conversation, version: int) -> None:
+def test_sync_of_an_unknown_member(conversation: Conversation, version: int) -> None:
     group = new_group(conversation)
     sync(conversation, version, group, NOBODY, 1)
     sync(conversation, version, "", NOBODY, 1)
@@ -166,13 +166,13 @@ def test_sync_of_a_stranger(conversation: Conversation, version: int) -> None:
 
 
 @case("Heartbeat")
-def test_heartbeat_of_a_stranger(conversation: Conversation, version: int) -> None:
+def test_heartbeat_of_an_unknown_member(conversation: Conversation, version: int) -> None:
     heartbeat(conversation, version, new_group(conversation), NOBODY, 1)
     heartbeat(conversation, version, "", NOBODY, 1)
 
 
 @case("LeaveGroup")
-def test_leave_of_a_stranger(conversation: Conversation, version: int) -> None:
+def test_leave_of_an_unknown_member(conversation: Conversation, version: int) -> None:
     leave(conversation, version, new_group(conversation), NOBODY)
     leave(conversation, version, "", NOBODY)
     if version >= 3:

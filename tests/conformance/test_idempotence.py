@@ -95,7 +95,7 @@ def test_first_sequence_of_an_unknown_producer(conversation: Conversation, versi
 
 
 @case("Produce", VERSIONS)
-def test_producer_id_that_nobody_gave_out(conversation: Conversation, version: int) -> None:
+def test_producer_id_that_was_never_allocated(conversation: Conversation, version: int) -> None:
     producer = Producer(conversation, version)
     producer.id += 2**62
     conversation.names.producer_ids[producer.id] = "<made up>"

@@ -123,7 +123,7 @@ def outcome_is_an_answer(conversation: Conversation) -> None:
 @case("Metadata", ONCE)
 @pytest.mark.parametrize("count", [-1, -2, -(2**31), 2**31 - 1, 1000])
 @pytest.mark.parametrize("number", [0, 1, 4])
-def test_array_size_that_lies(conversation: Conversation, version: int, number: int, count: int) -> None:
+def test_wrong_array_size(conversation: Conversation, version: int, number: int, count: int) -> None:
     """-1 is null, which Metadata accepts from v1."""
     body = struct.pack(">i", count) + (b"\x00" if number >= 4 else b"")
     conversation.client.send_frame(request_header(3, number, 1, "raw", flexible=False) + body)
@@ -132,7 +132,7 @@ def test_array_size_that_lies(conversation: Conversation, version: int, number: 
 
 @case("Metadata", ONCE)
 @pytest.mark.parametrize("size", [b"\x00", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x7f", b"\x80" * 6, b"\x7f"])
-def test_compact_array_size_that_lies(conversation: Conversation, version: int, size: bytes) -> None:
+def test_wrong_compact_array_size(conversation: Conversation, version: int, size: bytes) -> None:
     body = size + b"\x00\x00\x00\x00"
     conversation.client.send_frame(request_header(3, 12, 1, "raw", flexible=True) + body)
     outcome_is_an_answer(conversation)
@@ -140,7 +140,7 @@ def test_compact_array_size_that_lies(conversation: Conversation, version: int, 
 
 @case("Metadata", ONCE)
 @pytest.mark.parametrize("length", [-1, -2, 32767])
-def test_string_length_that_lies(conversation: Conversation, version: int, length: int) -> None:
+def test_wrong_string_length(conversation: Conversation, version: int, length: int) -> None:
     body = struct.pack(">ih", 1, length) + b"ab"
     conversation.client.send_frame(request_header(3, 1, 1, "raw", flexible=False) + body)
     outcome_is_an_answer(conversation)
@@ -155,7 +155,7 @@ def test_name_that_is_not_utf8(conversation: Conversation, version: int) -> None
 
 @case("Metadata", ONCE)
 @pytest.mark.parametrize("length", [-2, 100, 32767])
-def test_client_id_length_that_lies(conversation: Conversation, version: int, length: int) -> None:
+def test_wrong_client_id_length(conversation: Conversation, version: int, length: int) -> None:
     conversation.client.send_frame(struct.pack(">hhih", 3, 1, 1, length) + struct.pack(">i", 0))
     outcome_is_an_answer(conversation)
 

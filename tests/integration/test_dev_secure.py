@@ -92,7 +92,7 @@ def test_the_groups_command_gets_in(dev: Dev) -> None:
         assert done.returncode == status, done.stderr
 
 
-def test_nobody_else_gets_in(dev: Dev) -> None:
+def test_other_clients_cannot_log_in(dev: Dev) -> None:
     without = {key: value for key, value in dev.librdkafka.items() if not key.startswith("s")}
     for config in (without, {**dev.librdkafka, "sasl.password": "token:e30.e30.e30"}):
         admin = AdminClient(config)

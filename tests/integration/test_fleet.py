@@ -90,7 +90,7 @@ def asleep(gateway: GatewayProcess) -> Iterator[None]:
         os.kill(gateway.pid, signal.SIGCONT)
 
 
-def test_all_agree_and_the_wrong_one_says_so(gateways: list[GatewayProcess]) -> None:
+def test_all_agree_and_a_gateway_that_does_not_lead_refuses(gateways: list[GatewayProcess]) -> None:
     first, second = gateways
     topic = unique_topic("fleet")
     create_topic(first.bootstrap, topic, 32)
@@ -205,7 +205,7 @@ def kill(gateway: GatewayProcess) -> None:
 
 
 @pytest.mark.parametrize("end", [stop, kill])
-def test_records_of_one_who_ends(gateways: list[GatewayProcess], end: Callable[[GatewayProcess], None]) -> None:
+def test_records_when_a_gateway_ends(gateways: list[GatewayProcess], end: Callable[[GatewayProcess], None]) -> None:
     """No record is lost, and none of an idempotent producer is doubled, when a gateway ends and returns."""
     first, second = gateways
     topic = unique_topic("fleet")
@@ -276,7 +276,7 @@ def brokers(bootstrap: str) -> set[int]:
 
 
 @pytest.mark.parametrize("fault", ["killed", "asleep"])
-def test_groups_of_one_who(gateways: list[GatewayProcess], tmp_path: Path, fault: str) -> None:
+def test_groups_when_a_gateway(gateways: list[GatewayProcess], tmp_path: Path, fault: str) -> None:
     """The group continues at the other gateway: no commit is lost or moved back, no partition has two owners."""
     first, second = gateways
     bootstrap = f"{first.bootstrap},{second.bootstrap}"

@@ -44,7 +44,7 @@ def test_members_come_leave_and_die(bootstrap: str, tmp_path: Path, size: int, s
         assert group.committed() == group.end_offsets
 
 
-def test_twenty_members_one_dies_and_one_sleeps(gateway: GatewayProcess, tmp_path: Path) -> None:
+def test_twenty_members_one_dies_and_one_is_suspended(gateway: GatewayProcess, tmp_path: Path) -> None:
     with Group(tmp_path, gateway.bootstrap, partitions=24) as group:
         group.add(20)
         group.await_everybody_reads()

@@ -130,7 +130,7 @@ def test_a_password_through_tls_that_haproxy_ends(behind: Behind) -> None:
 
 
 @pytest.mark.parametrize("name", ["passed", "ended"])
-def test_who_has_no_certificate_or_another_name(behind: Behind, name: str) -> None:
+def test_no_certificate_or_another_name(behind: Behind, name: str) -> None:
     for client in (None, behind.authority.issue("mallory")):
         admin = AdminClient(behind.config(name, client))
         with pytest.raises(KafkaException):

@@ -95,7 +95,7 @@ def test_librdkafka_speaks_tls(secured: Secured, listener: str) -> None:
     assert ('"principal": "CLIENT"' in secured.gateway.log_path.read_text()) == (after > 0)
 
 
-def test_clients_are_told_what_they_speak(secured: Secured) -> None:
+def test_api_versions_before_login(secured: Secured) -> None:
     admin = AdminClient(secured.librdkafka("sasl_tls", "PLAIN"))
     node = str(next(iter(admin.list_topics(timeout=TIMEOUT_S).brokers)))
     resource = ConfigResource(ConfigResource.Type.BROKER, node)

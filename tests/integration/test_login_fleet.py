@@ -112,7 +112,7 @@ def is_refused(port: int, context: ssl.SSLContext | None) -> bool:
             return True
 
 
-def test_nobody_else_forwards(pair: Pair, tmp_path: Path) -> None:
+def test_only_peers_may_forward(pair: Pair, tmp_path: Path) -> None:
     def context(issued: Issued | None) -> ssl.SSLContext:
         found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         found.check_hostname = False

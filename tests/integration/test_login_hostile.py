@@ -104,7 +104,7 @@ def test_a_login_and_requests_in_one_segment(secured: Secured) -> None:
     assert answers[3].startswith(struct.pack(">i", 77))
 
 
-def test_strangers_take_nobody_s_memory(secured: Secured) -> None:
+def test_clients_before_login_have_a_memory_limit(secured: Secured) -> None:
     """Each client leaves a request half sent: together they are more than the budget of all requests."""
     half = struct.pack(">i", 500 * 1024) + bytes(450 * 1024)
     with contextlib.ExitStack() as stack, connected(secured.address("sasl")) as client:
@@ -126,7 +126,7 @@ def log_in(client: RawClient) -> None:
     assert client.call("SaslAuthenticate", 1, auth_bytes=GOOD)["error_code"] == 0
 
 
-def test_who_takes_no_answers_under_tls_is_bounded(secured: Secured) -> None:
+def test_unread_responses_under_tls_are_bounded(secured: Secured) -> None:
     topic = unique_topic("unread")
     config = secured.librdkafka("tls")
     admin = AdminClient(config)
@@ -156,7 +156,7 @@ def test_who_takes_no_answers_under_tls_is_bounded(secured: Secured) -> None:
     assert grown < 160 * MIB, "of 480 MiB that were asked for"
 
 
-def test_no_secret_is_told(secured: Secured) -> None:
+def test_no_secret_is_logged_or_sent(secured: Secured) -> None:
     """Including everything that earlier tests have sent."""
     bearer = f"n,,\x01auth=Bearer {secured.issuer.token(USER)}\x01\x01".encode()
     for requests in ([handshake(), token(GOOD)], [handshake("OAUTHBEARER"), token(bearer)], *REFUSED.values()):

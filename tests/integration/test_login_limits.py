@@ -122,7 +122,7 @@ def test_java_logs_in_again(strict: Secured, tmp_path_factory: pytest.TempPathFa
 # Clients before login
 
 
-def test_who_says_nothing_is_not_waited_for(strict: Secured) -> None:
+def test_a_silent_client_is_disconnected(strict: Secured) -> None:
     for listener in strict.protocols:
         with closing(socket.create_connection((HOST, strict.ports[listener]), TIMEOUT_S)) as silent:
             silent.sendall(b"" if listener == "sasl" else b"\x16\x03")
@@ -145,7 +145,7 @@ def test_a_login_in_small_steps_has_no_more_time(strict: Secured) -> None:
             assert slow.recv(1) == b""
 
 
-def test_few_strangers_from_one_address(strict: Secured) -> None:
+def test_few_connections_without_login_from_one_address(strict: Secured) -> None:
     before = ended(strict, "too many connections without login")
     address = (HOST, strict.ports["sasl"])
     with contextlib.ExitStack() as stack:

@@ -143,7 +143,7 @@ def test_partitions_are_added_by_what_is_written(client: Client) -> None:
     assert client.aborted() == [5]
 
 
-def test_an_end_that_is_asked_again_has_the_same_answer(client: Client) -> None:
+def test_a_repeated_end_has_the_same_response(client: Client) -> None:
     first = client.init()
     client.produce(first, 0)
     ended = client.end(first, committed=True)

@@ -113,7 +113,7 @@ def test_a_subscription_is_made_in_each_partition_that_has_none(pulsar: PulsarAd
     run(pulsar, test)
 
 
-def test_the_broker_tells_its_settings(pulsar: PulsarAddresses) -> None:
+def test_settings_of_the_broker(pulsar: PulsarAddresses) -> None:
     async def test(cluster: Cluster) -> None:
         settings = await cluster.admin.brokers.runtime_configuration()
         assert settings["exposingBrokerEntryMetadataToClientEnabled"] == "true"

@@ -166,7 +166,7 @@ def test_a_late_batch_is_of_an_epoch_that_is_over(producer: Producer, topic: str
     assert late.end(committed=True)["error_code"] == PRODUCER_FENCED
 
 
-def test_who_was_too_slow_goes_on_with_the_next_epoch(producer: Producer, topic: str) -> None:
+def test_a_producer_that_timed_out_continues_with_the_next_epoch(producer: Producer, topic: str) -> None:
     """Kafka 3.9 fences the producer: there, the epoch that aborts its transaction is not its own."""
     producer.init(timeout_ms=200)
     assert producer.write(topic, "a") == NONE

@@ -53,7 +53,7 @@ def test_the_report_lists_failures_and_what_does_not_apply() -> None:
     assert "| Wire 2.0 | groups: subscribe | no groups |" in lines
 
 
-def test_a_cause_is_told_once_and_no_line_is_long() -> None:
+def test_a_cause_is_reported_once_and_no_line_is_long() -> None:
     """The report is for people: rows of tables may be long, text may not."""
     failing = [_verdict(Outcome([1]), Outcome(error="Timeout " * 99), title=f"case {n}") for n in range(50)]
     clients = [as_results("Wire", version, "Go", failing) for version in ("1.0", "2.0")]

@@ -30,7 +30,7 @@ def test_life(tmp_path: Path) -> None:
     assert not same.running
 
 
-def test_one_that_stands_still_is_ended(tmp_path: Path) -> None:
+def test_a_suspended_process_is_killed(tmp_path: Path) -> None:
     process = DetachedProcess("sleeper", tmp_path)
     process.start(SLEEPER, bound=True)
     process.signal(signal.SIGSTOP)

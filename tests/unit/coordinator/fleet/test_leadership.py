@@ -98,7 +98,7 @@ def test_longer_silence_never_permits_more(
 
 
 @given(standings, st.builds(Silence, durations_ms, st.booleans()))
-def test_who_coordinates_excludes_others(standing: Standing, silence: Silence) -> None:
+def test_a_coordinating_state_excludes_others(standing: Standing, silence: Silence) -> None:
     permissions = leadership_state(standing, silence, TIMES).permissions
     assert permissions.coordinates == standing.holds_lease
     assert permissions.excludes_others == standing.holds_lease

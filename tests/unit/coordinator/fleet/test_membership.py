@@ -124,7 +124,7 @@ def test_a_lease_counts_from_the_sending() -> None:
     assert other.membership.holds_lease(world.now_ms)
 
 
-def test_who_stood_still_leads_nothing_and_comes_back() -> None:
+def test_a_suspended_gateway_leads_nothing_and_joins_again() -> None:
     world = World()
     sleeper, living = world.start("a"), world.start("b")
     world.run(2_000)
@@ -139,7 +139,7 @@ def test_who_stood_still_leads_nothing_and_comes_back() -> None:
     assert sleeper.membership.member.node_id == node_id
 
 
-def test_a_pause_of_all_evicts_nobody() -> None:
+def test_a_pause_of_all_evicts_no_member() -> None:
     world = World()
     for instance in ("a", "b"):
         world.start(instance)
@@ -213,7 +213,7 @@ def test_a_dead_ones_node_id_is_free_again() -> None:
     assert heir.leads(world.now_ms) == set(KEYS)
 
 
-def test_who_joins_at_the_same_moment_gets_another_number() -> None:
+def test_members_that_join_at_the_same_time_get_different_ids() -> None:
     world = World()
     gateways = [world.start(instance) for instance in "abcd"]
     for gateway in gateways:

@@ -30,7 +30,7 @@ def test_is_even() -> None:
     assert max(counts.values()) < 1.25 * len(KEYS) / 10
 
 
-def test_only_those_of_who_goes_move() -> None:
+def test_only_partitions_of_a_member_that_leaves_move() -> None:
     before, after = leaders(0, 1, 2, 7), leaders(0, 1, 7)
     assert {key for key in KEYS if before[key] != after[key]} == {key for key in KEYS if before[key] == 2}
 

@@ -184,7 +184,7 @@ def test_a_member_that_starts_over_is_fenced_once_it_has_moved_on() -> None:
     assert h.consumer_heartbeat("m1").answer.error is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_a_full_group_takes_nobody() -> None:
+def test_a_full_group_refuses_members() -> None:
     h = Harness(GroupConfig(consumer_max_size=1))
     h.consumer_heartbeat("m1")
     assert h.consumer_heartbeat("m2").answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -209,7 +209,7 @@ def test_a_silent_member_is_out() -> None:
     assert h.consumer_heartbeat("m1", 2).answer.assignment == ALL_T
 
 
-def test_who_does_not_give_back_in_time_is_out() -> None:
+def test_a_member_that_does_not_revoke_in_time_is_fenced() -> None:
     h = Harness()
     h.consumer_heartbeat("m1", rebalance_timeout_ms=10_000)
     h.consumer_heartbeat("m2")
@@ -285,14 +285,14 @@ class TestStaticMembers:
         assert [m.member_id for m in h.coordinator.describe_consumer_group("g").members] == ["m2"]
         assert reloaded(h).consumer_heartbeat("m2", 1, instance_id="i1").answer.error is ErrorCode.NONE
 
-    def test_nobody_takes_an_instance_id_in_use(self) -> None:
+    def test_an_instance_id_in_use_is_refused(self) -> None:
         h = Harness()
         h.consumer_heartbeat("m1", instance_id="i1")
         assert h.consumer_heartbeat("m2", instance_id="i1").answer.error is ErrorCode.UNRELEASED_INSTANCE_ID
         assert h.consumer_heartbeat("m2", 1, instance_id="i1").answer.error is ErrorCode.FENCED_INSTANCE_ID
         assert h.consumer_heartbeat("m2", 1, instance_id="i2").answer.error is ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_who_does_not_come_back_in_time_is_out(self) -> None:
+    def test_a_static_member_that_does_not_return_in_time_is_removed(self) -> None:
         h = Harness()
         h.consumer_heartbeat("m1", instance_id="i1")
         h.consumer_heartbeat("m1", -2, instance_id="i1")

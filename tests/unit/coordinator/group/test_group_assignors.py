@@ -69,7 +69,7 @@ def test_uniform_is_even_among_equals_and_keeps_what_it_can(group: tuple[list[Me
 
 
 @given(groups())
-def test_uniform_leaves_nobody_two_richer_than_one_who_could_take(
+def test_uniform_loads_differ_by_at_most_one(
     group: tuple[list[MemberSpec], dict[TopicId, int]],
 ) -> None:
     members, counts = group

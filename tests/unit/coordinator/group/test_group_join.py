@@ -108,7 +108,7 @@ def test_initial_delay_never_passes_the_rebalance_timeout() -> None:
     assert {parked.answer.generation for parked in joins} == {1}
 
 
-def test_a_full_group_takes_nobody() -> None:
+def test_a_full_group_refuses_members() -> None:
     h = Harness(GroupConfig(initial_rebalance_delay_ms=0, max_size=2))
     members = h.stable(2)
     assert h.join().answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -116,7 +116,7 @@ def test_a_full_group_takes_nobody() -> None:
     assert [parked.answer.generation for parked in rejoined] == [2, 2]
 
 
-def test_who_joins_a_rebalance_last_is_the_one_too_many() -> None:
+def test_the_last_member_to_join_is_refused_in_a_full_group() -> None:
     h = Harness(GroupConfig(initial_rebalance_delay_ms=0, max_size=2))
     members = h.stable(2)
     first = h.join(members[0])  # the leader starts a rebalance
@@ -126,7 +126,7 @@ def test_who_joins_a_rebalance_last_is_the_one_too_many() -> None:
     assert first.answer.generation == newcomer.answer.generation == 2
 
 
-def test_a_follower_that_repeats_itself_is_told_the_current_generation() -> None:
+def test_a_follower_that_repeats_its_join_gets_the_current_generation() -> None:
     h = Harness()
     leader, follower = h.stable(2)
     answer = h.join(follower).answer
@@ -170,7 +170,7 @@ def test_a_leader_that_does_not_rejoin_is_replaced() -> None:
     assert (parked.answer.leader_id, len(parked.answer.members)) == (follower, 1)
 
 
-def test_a_newcomer_that_waits_too_long_is_given_up() -> None:
+def test_a_new_member_that_waits_too_long_is_removed() -> None:
     h = Harness()
     leader, _ = h.stable(2)
     newcomer = h.join(rebalance_timeout_ms=NEW_MEMBER_JOIN_TIMEOUT_MS * 3)

@@ -192,7 +192,7 @@ def test_static_members_keep_their_place() -> None:
     assert back.owned == owned
 
 
-def test_who_does_not_join_again_in_time_is_out() -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     h = Harness()
     first, second = classic_group(h, 2)
     modern = Modern(h, "m1")

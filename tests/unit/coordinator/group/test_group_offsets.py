@@ -119,7 +119,7 @@ def test_metadata_is_limited_in_utf16_units() -> None:
         ({"generation": 3, "member_id": "m", "version": 9}, ErrorCode.GROUP_ID_NOT_FOUND),
     ],
 )
-def test_who_may_commit_without_a_group(changes: dict[str, Any], error: ErrorCode) -> None:
+def test_commits_without_a_group(changes: dict[str, Any], error: ErrorCode) -> None:
     assert Harness().commit(**changes).answer == {T0: error}
 
 
@@ -134,7 +134,7 @@ def test_who_may_commit_without_a_group(changes: dict[str, Any], error: ErrorCod
         ({"group_instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_who_may_commit_in_a_stable_group(changes: dict[str, Any], error: ErrorCode) -> None:
+def test_commits_in_a_stable_group(changes: dict[str, Any], error: ErrorCode) -> None:
     h = Harness()
     [leader] = h.stable()
     if changes.get("member_id") == "LEADER":

@@ -48,7 +48,7 @@ def test_markers_of_a_coordinator_that_resigned_change_nothing() -> None:
     assert not h.log.waiting
 
 
-def test_who_watches_sees_what_is_open_and_what_is_complete() -> None:
+def test_open_and_complete_transactions_are_counted() -> None:
     h = Harness(auto=False)
     opened = h.coordinator
     assert (len(opened.open_transactions), opened.open_transactions.oldest_ms) == (0, None)
@@ -83,7 +83,7 @@ def test_what_was_open_when_it_was_loaded_counts() -> None:
     assert len(later.coordinator.open_transactions) == 0
 
 
-def test_who_waits_is_told_when_requests_are_looked_at_again() -> None:
+def test_waiting_requests_are_notified_when_they_can_run() -> None:
     h = Harness()
     told: list[str] = []
     producer = h.producer()

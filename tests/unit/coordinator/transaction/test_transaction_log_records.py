@@ -130,7 +130,7 @@ def test_an_unknown_version() -> None:
 
 
 @given(st.binary(max_size=60), st.sampled_from(["v0 Ongoing", "v1 PrepareCommit"]), st.integers(0, 80))
-def test_damage_is_told(junk: bytes, name: str, at: int) -> None:
+def test_damaged_records_are_refused(junk: bytes, name: str, at: int) -> None:
     value = bytes.fromhex(CLASSES[f"TransactionLogValue {name}"])
     with suppress(MalformedRecordError):
         decode_transaction(KEY, value[:at] + junk + value[at + len(junk) :])

@@ -80,7 +80,7 @@ def test_a_producer_with_an_id_of_its_own() -> None:
     assert h.init(Producer(7, 0)).value == FENCED
 
 
-def test_a_producer_that_nobody_remembers() -> None:
+def test_a_producer_with_an_expired_id() -> None:
     """Its transactional id has expired: it gets a new id."""
     assert given(Harness().init(Producer(7, 3)).value) == (101, 0)
 
@@ -117,7 +117,7 @@ def test_another_epoch_of_an_exhausted_id() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_the_coordinators_own_epoch_is_never_told(version: int) -> None:
+def test_the_coordinators_own_epoch_is_never_returned(version: int) -> None:
     """A transaction in the last epoch is fenced with 32767."""
     h = found(32_766, TransactionState.ONGOING, partitions=frozenset({T0}))
     h.version = version

@@ -199,3 +199,12 @@ def loaded(metadata: TransactionMetadata, names: Iterable[str] = ("t",), **optio
         harness.coordinator.replay(*record)
     harness.load()
     return harness
+
+
+def ongoing(*, auto: bool = True, version: int = 2) -> tuple[Harness, Producer]:
+    """A coordinator whose producer has an open transaction with T0 and T1."""
+    h = Harness(version=version)
+    producer = h.producer()
+    assert h.add(producer, T0, T1).value is ErrorCode.NONE
+    h.auto = auto
+    return h, producer

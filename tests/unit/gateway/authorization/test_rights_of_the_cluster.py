@@ -98,7 +98,7 @@ def test_a_right_of_the_cluster_is_needed(
         assert was_asked, "no other right is asked for"
 
 
-async def test_an_expression_tells_of_no_topic_that_is_hidden() -> None:
+async def test_an_expression_matches_no_hidden_topic() -> None:
     """KAFKA-18813: a client that may not describe a topic must not find it with a regular expression."""
     row = ConsumerGroupHeartbeatResponse.Assignment.TopicPartitions
     assigned = [row(topic_id=cast(Any, number), partitions=[0]) for number in (1, 2)]

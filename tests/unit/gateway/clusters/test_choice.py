@@ -59,7 +59,7 @@ def chosen(principal: str | None, fixed: str | None = None, asked: str | None = 
         ("root", "acme/orders", None, "acme/orders"),
     ],
 )
-def test_who_may_use_what(principal: str | None, fixed: str | None, asked: str | None, cluster: str | None) -> None:
+def test_permitted_clusters(principal: str | None, fixed: str | None, asked: str | None, cluster: str | None) -> None:
     assert chosen(principal, fixed, asked) == cluster
 
 
@@ -87,7 +87,7 @@ def test_who_may_use_what(principal: str | None, fixed: str | None, asked: str |
         (None, None, "acme/orders"),
     ],
 )
-def test_who_may_not(principal: str | None, fixed: str | None, asked: str | None) -> None:
+def test_refused_clusters(principal: str | None, fixed: str | None, asked: str | None) -> None:
     with pytest.raises(ClusterRefused):
         chosen(principal, fixed, asked)
 
@@ -129,7 +129,7 @@ def test_what_else_is_refused() -> None:
         ("root", "open/all", None), ("root", None, None),
     ],
 )  # fmt: skip
-def test_whose_own_user_one_may_be(user: str, fixed: str | None, home: str | None) -> None:
+def test_clusters_whose_own_users_may_log_in(user: str, fixed: str | None, home: str | None) -> None:
     assert home_of(TENANTS, fixed, user) == home
 
 

@@ -146,7 +146,7 @@ async def test_a_client_that_goes_takes_nothing_from_the_others(scene: Scene) ->
     await scene.clusters.stop()
 
 
-async def test_nobody_is_served_before_the_rights_are_known(scene: Scene) -> None:
+async def test_no_client_is_served_before_the_acls_are_loaded(scene: Scene) -> None:
     scene.rights.clear()
     asking = [asyncio.ensure_future(scene.clusters.open("acme/x")) for _ in range(2)]
     await settled(lambda: bool(FakeServices.made))
@@ -220,7 +220,7 @@ async def test_a_client_waits_no_longer_than_it_may(scene: Scene, monkeypatch: p
     await scene.clusters.stop()
 
 
-async def test_who_enters_what(scene: Scene) -> None:
+async def test_clusters_that_connections_may_enter(scene: Scene) -> None:
     """The other gateway has checked the client, so the cluster that it names is served."""
     outside, peers = Listener("outside"), Listener(FORWARDING_LISTENER)
     assert await scene.clusters.enter(outside, ANONYMOUS, None) is OWN
@@ -300,7 +300,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return Time(monkeypatch)
 
 
-async def test_one_that_nobody_uses_is_closed_and_leaves_nothing(scene: Scene, time: Time) -> None:
+async def test_an_unused_cluster_is_closed_completely(scene: Scene, time: Time) -> None:
     scene.clusters.start()
     ended: list[Cluster] = []
     scene.clusters.end_connections = ended.append
@@ -335,7 +335,7 @@ async def test_one_that_is_used_stays(scene: Scene, time: Time, by: str) -> None
     await scene.clusters.stop()
 
 
-async def test_who_comes_while_it_is_closed_has_it_opened_again(scene: Scene, time: Time) -> None:
+async def test_a_client_that_connects_while_it_is_closed_has_it_opened_again(scene: Scene, time: Time) -> None:
     """When the old services are closed: both would write the same logs. Usage is counted on."""
     scene.clusters.start()
     served = await scene.clusters.open("acme/x")

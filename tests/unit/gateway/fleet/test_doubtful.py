@@ -46,7 +46,7 @@ async def test_doubtful(held: bool, members: list[str], expected: bool) -> None:
 
 
 @pytest.mark.parametrize(("held", "members", "expected"), CASES)
-async def test_it_is_told_again_and_again(held: bool, members: list[str], expected: bool) -> None:
+async def test_it_is_reported_repeatedly(held: bool, members: list[str], expected: bool) -> None:
     fleet, listener = fleet_with(held, members), Listener()
     fleet.subscribe(listener)
     ticking = asyncio.create_task(fleet._keep_ticking())

@@ -107,7 +107,7 @@ async def test_what_is_closed_again_and_again_is_not_opened_without_a_pause(monk
     ("error", "expected"),
     [(CLOSED, True), (ClosedByBrokerError("its process ended"), True), (ConnectionLostError("silent"), False)],
 )
-async def test_who_else_has_lost_it(error: PulsarError, expected: bool) -> None:
+async def test_whether_all_gateways_have_lost_it(error: PulsarError, expected: bool) -> None:
     """Until a write is acknowledged again: a producer may be opened and still not work."""
     client = FakeClient()
     log = FleetLog(cast(PulsarClient, client), "t", lambda position, message: None)

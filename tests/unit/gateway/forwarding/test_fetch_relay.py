@@ -182,7 +182,7 @@ async def test_one_fetch_after_the_other() -> None:
     assert len(scene.links[1].sent) == 2
 
 
-async def test_while_answers_lie_unread_only_one_batch_is_asked_for() -> None:
+async def test_while_responses_are_unread_only_one_batch_is_requested() -> None:
     scene = Scene()
     scene.unread.size_bytes = 1 << 40
     asked = fetch(scene, [1])
@@ -217,7 +217,7 @@ async def test_what_the_client_may_read_goes_on_as_it_came(version: int) -> None
 
 
 @pytest.mark.parametrize("version", [4, 11, VERSION, LAST])
-async def test_what_the_client_may_not_read_is_asked_of_nobody(version: int) -> None:
+async def test_what_the_client_may_not_read_is_not_requested(version: int) -> None:
     rights = FakeRights()
     scene = Scene(rights)
     scene.names[TOPIC_ID] = "t"

@@ -122,7 +122,7 @@ async def rows(fetched: asyncio.Task[FetchAnswer]) -> dict[int, tuple[int, int, 
     }
 
 
-async def test_who_has_not_told_the_end_of_its_logs_is_asked_for_that_first() -> None:
+async def test_unknown_ends_of_logs_are_requested_first() -> None:
     client = Client()
     fetched = client.fetch({0: 5, 1: 6, 2: 7})
     asked = await client.next_asked(3)
@@ -166,7 +166,7 @@ async def test_records_of_an_offset_that_is_not_wanted_any_more_are_dropped() ->
     assert await rows(fetched) == {2: (0, 60, b"of 50")}
 
 
-async def test_what_a_session_asked_for_before_is_not_taken_for_what_it_asks_for_now() -> None:
+async def test_an_old_response_is_not_used_for_a_new_request_of_the_session() -> None:
     """The client has continued in between: with another leader and back, or with records from elsewhere."""
     client = Client()
     fetched = client.fetch({1: 50, 2: 0}, session_epoch=0)
@@ -193,7 +193,7 @@ async def test_an_error_is_told_at_once() -> None:
     assert await rows(fetched) == {1: (0, 10, b""), 2: (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, b"")}
 
 
-async def test_one_that_stands_still_holds_nobody_up() -> None:
+async def test_a_suspended_leader_delays_no_other() -> None:
     client = Client()
     await client.know({1: 0, 2: 0})
     fetched = client.fetch({1: 0, 2: 0}, max_wait_ms=20)

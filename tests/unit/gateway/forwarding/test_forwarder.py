@@ -232,7 +232,7 @@ async def test_what_ends_a_transaction_is_passed_on() -> None:
 
 
 @pytest.mark.parametrize("state", [LeadershipState.DOUBTFUL, LeadershipState.PRESUMED_DEAD])
-async def test_what_a_gateway_has_slept_over_is_not_taken_for_a_part_of_the_next_transaction(
+async def test_requests_of_a_suspended_gateway_do_not_join_the_next_transaction(
     state: LeadershipState,
 ) -> None:
     """A producer without a response has ended its transaction through another gateway, and continues with its epoch."""

@@ -66,7 +66,7 @@ async def scene(*, has_forwarding: bool = True) -> AsyncIterator[Scene]:
             await asyncio.wait(peer.serving, timeout=WAIT_S)
 
 
-async def test_answers_find_who_asked() -> None:
+async def test_responses_reach_their_callers() -> None:
     async with scene() as world:
         first, second = world.ask(), world.ask()
         asked = [await world.next(), await world.next()]
@@ -78,7 +78,7 @@ async def test_answers_find_who_asked() -> None:
         assert (await first).markers[0].producer_id == 1
 
 
-async def test_who_is_no_member_any_more_is_not_asked() -> None:
+async def test_a_former_member_gets_no_request() -> None:
     async with scene() as world:
         world.is_member = False
         with pytest.raises(PeerLostError):
@@ -107,7 +107,7 @@ async def test_an_answer_that_is_late_ends_the_link() -> None:
         await again
 
 
-async def test_a_lost_peer_answers_nobody() -> None:
+async def test_a_lost_peer_fails_all_requests() -> None:
     async with scene() as world:
         asking = world.ask()
         await world.next()
@@ -125,7 +125,7 @@ async def test_an_answer_that_cannot_be_read_ends_the_link() -> None:
             await asking
 
 
-async def test_who_leaves_keeps_the_link_for_others() -> None:
+async def test_a_caller_that_leaves_keeps_the_connection_for_others() -> None:
     async with scene() as world:
         leaving, staying = world.ask(), world.ask()
         asked = [await world.next(), await world.next()]

@@ -93,7 +93,7 @@ async def test_another_authority(scene: Scene, tmp_path: Path) -> None:
     assert link.failure is not None and link.failure.startswith("TLS handshake failed")
 
 
-async def test_a_peer_that_takes_none_of_ours(scene: Scene, tmp_path: Path) -> None:
+async def test_a_peer_that_refuses_our_certificate(scene: Scene, tmp_path: Path) -> None:
     await scene.serve(scene.authority.issue("gateway-1"), Authority(tmp_path / "other"))
     async with asyncio.timeout(WAIT_S):
         link = scene.connect("CN=gateway-1")

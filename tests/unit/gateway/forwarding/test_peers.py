@@ -159,7 +159,7 @@ async def test_a_peer_that_does_not_read_is_waited_for() -> None:
         assert link.writable
 
 
-async def test_nobody_listens() -> None:
+async def test_connection_refused() -> None:
     for port in (1, 0):
         assert not await PeerLink(member(port), "unknown", read_buffer(), lambda link: None).ready()
 
@@ -170,7 +170,7 @@ async def test_closed_before_it_was_connected() -> None:
         assert not await link.ready()
 
 
-async def test_links_to_those_who_are_gone_are_closed() -> None:
+async def test_connections_to_former_members_are_closed() -> None:
     alive = {"old"}
     fleet = SimpleNamespace(subscribe=lambda listener: None, is_member=lambda member: member.incarnation in alive)
     peers = Peers(cast(Fleet, fleet))
@@ -186,7 +186,7 @@ async def test_links_to_those_who_are_gone_are_closed() -> None:
         links[0].close()
 
 
-async def test_nobody_waits_for_a_link_that_cannot_be_opened_for_a_defect() -> None:
+async def test_requests_fail_when_a_defect_prevents_the_connection() -> None:
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
 

@@ -36,7 +36,7 @@ async def test_an_id_of_zeros_is_one_that_no_topic_has() -> None:
     assert heartbeat(request).owned == {bytes(16): {0, 2}}
 
 
-async def test_the_coordinator_hears_what_the_client_may_describe() -> None:
+async def test_the_coordinator_gets_the_topics_that_the_client_may_describe() -> None:
     class DescribesOne(AllAllowed):
         def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
             return (operation, resource_type, name) == (AclOperation.DESCRIBE, ResourceType.TOPIC, "t")

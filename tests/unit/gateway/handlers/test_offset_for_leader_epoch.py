@@ -35,11 +35,11 @@ async def told(monkeypatch: pytest.MonkeyPatch, takeover: list[bool]) -> Any:
 
 
 @pytest.mark.parametrize("takeover", [[True], [False, False, True]])
-async def test_the_end_is_told_by_who_leads(monkeypatch: pytest.MonkeyPatch, takeover: list[bool]) -> None:
+async def test_the_leader_returns_the_end(monkeypatch: pytest.MonkeyPatch, takeover: list[bool]) -> None:
     row = await told(monkeypatch, takeover)
     assert (row.error_code, row.leader_epoch, row.end_offset) == (ErrorCode.NONE, 0, 7)
 
 
-async def test_who_does_not_lead_yet_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gateway_that_does_not_lead_yet_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     row = await told(monkeypatch, [False])
     assert (row.error_code, row.end_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)

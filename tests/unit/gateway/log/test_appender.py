@@ -243,7 +243,7 @@ async def test_what_is_encoded_already_has_an_entry_of_its_own() -> None:
     assert scene.producer.sent == [b"encoded", messages + messages, b"encoded"]
 
 
-async def test_who_waits_for_an_entry_hears_of_a_defect_in_what_it_carries() -> None:
+async def test_callers_get_the_exception_of_an_entry_that_cannot_be_encoded() -> None:
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
     scene = Scene()

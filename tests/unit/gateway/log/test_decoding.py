@@ -119,7 +119,7 @@ async def test_nothing_comes_of_a_closed_one() -> None:
 
 
 @pytest.mark.parametrize("count", [1, HEAVY])
-async def test_whoever_fails_to_take_an_entry_hears_of_it(count: int) -> None:
+async def test_an_owner_that_raises_gets_the_exception(count: int) -> None:
     scene = Scene()
     scene.go_on.set()
     if count == 1:

@@ -31,7 +31,7 @@ async def test_what_is_written_while_nothing_is_found_stays_readable(empty: Scen
 
 
 @pytest.mark.parametrize(("found", "expected"), [(None, 1), (FirstOffset(1, True), 1), (FirstOffset(0, True), 0)])
-async def test_who_waits_for_what_is_gone_hears_of_it(
+async def test_waiters_for_deleted_records_are_woken(
     scene: Scene, found: FirstOffset | None, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     woken: list[None] = []
@@ -49,7 +49,7 @@ async def test_the_start_does_not_fall_back_to_an_end_that_is_known_late(scene: 
     assert scene.log.start.offset == 5
 
 
-async def test_nobody_is_told_the_old_start_while_it_is_looked_for(
+async def test_the_old_start_is_not_returned_while_it_is_read_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = asyncio.Event()

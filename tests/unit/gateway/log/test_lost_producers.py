@@ -57,7 +57,7 @@ async def test_what_waits_behind_a_refused_batch_of_its_producer_is_not_written(
     assert scene.log.end_offset == 3
 
 
-async def test_a_repeated_batch_shares_the_fate_of_the_one_in_flight(scene: Scene) -> None:
+async def test_a_repeated_batch_gets_the_outcome_of_the_one_in_flight(scene: Scene) -> None:
     first = await append(scene, 7, 0)
     again = await append(scene, 7, 0, source=2)
     assert not again

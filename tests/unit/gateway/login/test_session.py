@@ -176,7 +176,7 @@ async def test_not_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not scene.is_for_login("SaslHandshake", 1, mechanism="PLAIN")
 
 
-async def test_nobody_becomes_another() -> None:
+async def test_the_principal_cannot_change() -> None:
     scene = Scene(max_reauth_ms=60_000)
     await scene.log_in()
     answer = await scene.log_in("bob", "b")

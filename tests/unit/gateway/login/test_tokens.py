@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
 
-from gateway.config import TokensSection
 from gateway.login import key_sets
 from gateway.login.key_sets import KeySet, parse_key_set, token_keys
 from gateway.login.tokens import MAX_TOKEN_BYTES, InvalidKey, TokenVerifier, public_key, secret_key
 from gateway.requests.context import Principal
+from gateway.security_config import TokensSection
 from gateway.transport import watched_files
 from protocol.sasl.failure import LoginFailed
 from tests.support.tokens import Issuer, OneKey

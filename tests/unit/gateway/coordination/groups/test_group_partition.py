@@ -175,7 +175,7 @@ async def test_without_the_lease_nothing_is_answered_or_lost() -> None:
     await harness.partition.resign()
 
 
-async def test_nobody_is_fenced_without_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_member_is_fenced_without_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_partition, "PAUSE_SUPERSEDED_S", 0)
     monkeypatch.setattr(coordinator_partition, "LAPSED_TICK_S", 0)
     first = await Harness().start()
@@ -291,7 +291,7 @@ async def test_resigning_ends_though_nobody_waits_for_it(monkeypatch: pytest.Mon
     await harness.partition.resign()
 
 
-async def test_a_lapse_of_the_lease_expels_nobody() -> None:
+async def test_a_lapse_of_the_lease_removes_no_member() -> None:
     harness = await Harness().start()
     member_id = await harness.join()
     harness.leadership.give_away()
@@ -304,7 +304,7 @@ async def test_a_lapse_of_the_lease_expels_nobody() -> None:
     await harness.partition.resign()
 
 
-async def test_who_waits_for_others_is_answered_when_the_lease_has_run_out() -> None:
+async def test_waiting_members_are_answered_when_the_lease_has_expired() -> None:
     harness = await Harness().start()
     await harness.join()
     joined: asyncio.Future[JoinResponse] = asyncio.get_running_loop().create_future()

@@ -147,7 +147,7 @@ async def test_topics_that_others_made_are_found(monkeypatch: pytest.MonkeyPatch
         assert follower.topics.is_known("tt")
 
 
-async def test_what_nobody_reads_is_forgotten() -> None:
+async def test_topics_without_subscribers_are_forgotten() -> None:
     follower = Follower(FakeCatalog(t=3), "t", "nowhere")
     await follower.topics.learn(["nothing"], [])
     async with follower.running():

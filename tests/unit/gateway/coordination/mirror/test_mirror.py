@@ -246,7 +246,7 @@ async def test_a_crowd_of_new_groups_is_one_look(harness: Harness) -> None:
     assert harness.cursors.reads == {"t-0": 1}, "topics without subscriptions are not loaded"
 
 
-async def test_who_asks_again_after_a_timeout_goes_on_where_it_was(
+async def test_a_retry_after_a_timeout_continues(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many partitions of a slow Pulsar: each is read once, although this takes longer than a result is valid."""
@@ -384,7 +384,7 @@ async def test_loaded_offsets_are_mirrored_where_they_are_not(harness: Harness) 
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_a_deletion_that_was_lost_is_made_up_for(harness: Harness, known: bool) -> None:
+async def test_a_lost_deletion_is_repeated(harness: Harness, known: bool) -> None:
     """Until then no consumer starts at the old position. Subscriptions that Pulsar's tools have created since stay."""
     if not known:
         harness.cursors.failures = [ServiceNotReadyError("not now")]

@@ -231,7 +231,7 @@ async def test_unreadable_entries_are_passed_over() -> None:
     assert harness.replayed == [BARRIER]
 
 
-async def test_who_waits_for_the_loss_may_be_cancelled() -> None:
+async def test_waiting_for_the_loss_may_be_cancelled() -> None:
     harness = await Harness().open()
     harness.topic.holds = True
     waiting = asyncio.create_task(harness.log.wait_lost())

@@ -127,7 +127,7 @@ async def test_a_crowded_log_takes_none(monkeypatch: pytest.MonkeyPatch) -> None
         await scene.take()
 
 
-async def test_who_takes_it_may_be_cancelled() -> None:
+async def test_taking_it_may_be_cancelled() -> None:
     scene = await Scene().open((b"a", b"1"))
     scene.topic.holds = True
     taking = asyncio.create_task(scene.take())

@@ -63,7 +63,7 @@ async def test_it_goes_on_when_the_transaction_before_is_complete(monkeypatch: p
     assert await answer is ErrorCode.NONE
 
 
-async def test_somebody_else_may_be_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_request_may_be_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adding, "PATIENCE_S", WAIT_S)
     coordinators = OwnCoordinators()
     coordinators.own.answers.insert(0, ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -82,7 +82,7 @@ async def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not coordinators.own.waiting
 
 
-async def test_who_leaves_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_disconnects_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adding, "PATIENCE_S", WAIT_S)
     coordinators = OwnCoordinators()
     answer = asyncio.create_task(add_when_free(coordinators, REQUEST))

@@ -129,7 +129,7 @@ class Scene:
         return self.metrics.registry.get_sample_value("kafka_gateway_transactions_hanging") or 0
 
 
-async def test_what_nobody_knows_twice_is_aborted() -> None:
+async def test_a_transaction_is_aborted_when_it_is_unknown_twice() -> None:
     scene = Scene()
     await scene.check_when_old()
     assert (scene.hanging, scene.aborted, scene.log.doubted) == (1, [], [ID])
@@ -151,7 +151,7 @@ class OpenOffsets(OpenLog):
         return [(ID, EPOCH, 1)]
 
 
-async def test_offsets_of_groups_that_nobody_knows_are_aborted_too() -> None:
+async def test_unknown_transactions_in_groups_are_aborted_too() -> None:
     scene = Scene()
     scene.log.open.clear()
     offsets = OpenOffsets()
@@ -165,7 +165,7 @@ async def test_offsets_of_groups_that_nobody_knows_are_aborted_too() -> None:
     assert offsets.doubted == [ID, ID]
 
 
-async def test_nobody_is_asked_of_what_is_young() -> None:
+async def test_young_transactions_are_not_checked() -> None:
     scene = Scene(others=1)
     await scene.reconciliation.check()
     scene.now_s += LONG_S - 2
@@ -192,7 +192,7 @@ async def test_a_coordinator_may_know_another_transaction(state: str, partitions
     assert len(scene.aborted) == 1
 
 
-async def test_a_batch_that_was_verified_since_belongs_to_somebody() -> None:
+async def test_a_transaction_with_a_batch_that_was_verified_since_is_kept() -> None:
     scene = Scene()
     await scene.check_when_old()
     asked = scene.log.verifications.begin(ID)

@@ -139,7 +139,7 @@ async def test_a_request_names_a_transactional_id_once() -> None:
     assert await asyncio.gather(*answers) == [ErrorCode.PRODUCER_FENCED, ErrorCode.NONE, ErrorCode.PRODUCER_FENCED]
 
 
-async def test_who_cannot_be_asked() -> None:
+async def test_coordinators_that_cannot_be_reached() -> None:
     scene = Scene()
     answer = scene.ask("a1", FIRST)
     (await scene.peers.next()).lose()
@@ -161,7 +161,7 @@ async def test_a_refusal_of_the_whole_request() -> None:
         assert await answer is told
 
 
-async def test_who_leaves_takes_no_answer_from_others() -> None:
+async def test_a_caller_that_leaves_does_not_affect_others() -> None:
     scene = Scene()
     leaving, staying = scene.ask("a1", FIRST), scene.ask("a1", FIRST)
     asked = await scene.peers.next()
