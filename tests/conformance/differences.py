@@ -136,30 +136,30 @@ DIFFERENCES: tuple[Difference, ...] = (
         range(13, 18),
     ),
     Difference(
-        "test_produce::test_null_records[*]",
+        "test_batches::test_null_records[*]",
         ("[0]",),
         "Kafka's handler fails and never answers; the gateway refuses them",
     ),
     Difference(
-        "test_produce::test_a_record_that_does_not_parse[none-endless varint-*]",
+        "test_batches::test_a_record_that_does_not_parse[none-endless varint-*]",
         ("[0].Produce.*.error_code",),
         _CRASH,
     ),
     *(
-        Difference(f"test_produce::test_a_record_among_others_that_does_not_parse[{codec}-9-*]", _PRODUCED, _UNREAD)
+        Difference(f"test_batches::test_a_record_among_others_that_does_not_parse[{codec}-9-*]", _PRODUCED, _UNREAD)
         for codec in ("none", "gzip", "snappy", "lz4")
     ),
     Difference(
-        "test_produce::test_a_record_among_others_that_does_not_parse[zstd-9-*]", _PRODUCED, _UNREAD, _WITH_MESSAGES
+        "test_batches::test_a_record_among_others_that_does_not_parse[zstd-9-*]", _PRODUCED, _UNREAD, _WITH_MESSAGES
     ),
     *(
-        Difference(f"test_produce::test_a_record_that_does_not_parse[{codec}-another offset-*]", _PRODUCED, _UNREAD)
+        Difference(f"test_batches::test_a_record_that_does_not_parse[{codec}-another offset-*]", _PRODUCED, _UNREAD)
         for codec in ("gzip", "snappy", "lz4")
     ),
     Difference(
-        "test_produce::test_a_record_that_does_not_parse[zstd-another offset-*]", _PRODUCED, _UNREAD, _WITH_MESSAGES
+        "test_batches::test_a_record_that_does_not_parse[zstd-another offset-*]", _PRODUCED, _UNREAD, _WITH_MESSAGES
     ),
-    Difference("test_produce::test_wrong_max_timestamp[*]", ("[1].Fetch.*.max timestamp",), _UNREAD),
+    Difference("test_batches::test_wrong_max_timestamp[*]", ("[1].Fetch.*.max timestamp",), _UNREAD),
     Difference("test_produce::test_timestamp_too_early[*]", ("[0].Produce.*", "[1]"), _UNREAD, range(2, 12)),
     Difference(
         "test_produce::test_timestamp_too_late[*]", ("[0].Produce.*.record_errors",), _OWN_TIMES, _WITH_MESSAGES
@@ -168,14 +168,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         "test_produce::test_all_timestamps_too_early[*]", ("[0].Produce.*.record_errors",), _OWN_TIMES, _WITH_MESSAGES
     ),
     Difference(
-        "test_produce::test_fields_that_the_server_sets[{'attributes': 8}-*]",
+        "test_batches::test_fields_that_the_server_sets[{'attributes': 8}-*]",
         _PRODUCED,
         "Kafka clears the timestamp type that a client may not set; the gateway rewrites no batch and refuses it",
     ),
-    Difference("test_produce::test_unknown_codec[*]", ("[0].Produce.*.error_code",), _CRASH),
+    Difference("test_batches::test_unknown_codec[*]", ("[0].Produce.*.error_code",), _CRASH),
     Difference("test_produce::test_unusual_timestamp[-2-v2]", ("[0].Produce.*.error_code",), _CRASH),
     Difference("test_produce::test_unusual_timestamp[-2-*]", ("[1].Fetch.*.max timestamp",), _UNREAD, range(3, 12)),
-    Difference("test_produce::test_length_field_absurd[2147483647-*]", ("[0].Produce.*.error_code",), _CRASH),
+    Difference("test_batches::test_length_field_absurd[2147483647-*]", ("[0].Produce.*.error_code",), _CRASH),
     Difference("test_message_sets::test_unknown_codec_in_messages[5-*]", ("[0].Produce.*.error_code",), _CRASH),
     Difference("test_message_sets::test_unknown_codec_in_messages[7-*]", ("[0].Produce.*.error_code",), _CRASH),
     Difference("test_message_sets::test_wrapper_around_garbage[*]", ("[0].Produce.*.error_code",), _CRASH),

@@ -6,16 +6,15 @@ import asyncio
 import threading
 import time
 from typing import Any
-from unittest.mock import AsyncMock
 
 import pytest
 
 from gateway.errors import KafkaError
 from gateway.log.entries.decoding import HEAVY_MESSAGES
 from gateway.log.entries.log_entry import LogEntry, from_pulsar
-from gateway.log.reading import end_refresh, receipt_lookup
+from gateway.log.reading import receipt_lookup
 from gateway.log.writing.producer_ids import MARK_EVERY_S
-from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError, TopicNotFoundError
+from gateway.pulsar.errors import TopicNotFoundError
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
@@ -156,88 +155,6 @@ async def test_an_answer_that_fails_keeps_no_other_client_from_its_own(scene: Sc
     assert await answered(same_entry) == (2, None)
     assert await answered(next_entry) == (3, None)
     assert len(defects) == 1
-
-
-async def test_receipts_that_reach_the_target_end_a_refresh(scene: Scene) -> None:
-    """The reader may be after the target already: then no entry arrives."""
-    scene.append()
-    await settle()
-    position = scene.producer.write(0)
-    for reader in scene.topic.readers:
-        reader.permits = -1_000_000
-    refresh = asyncio.create_task(scene.log.end.refresh())
-    await settle()
-    assert not refresh.done()
-    scene.producer.confirm(0, position)
-    await refresh
-    assert scene.log.end_offset == 2
-
-
-async def test_a_refresh_hears_of_a_reader_that_cannot_be_had(scene: Scene) -> None:
-    scene.topic.write(bytes(batch(1)), 1, "other", 1)
-    for reader in scene.topic.readers:
-        reader.permits = -1_000_000
-    refresh = asyncio.create_task(scene.log.end.refresh())
-    await settle()
-    scene.log._follower.on_reader_closed(TopicNotFoundError("gone"))
-    with pytest.raises(PulsarError):
-        await refresh
-
-
-async def test_who_asks_for_the_end_often_is_told_what_is_known() -> None:
-    scene = Scene()
-    assert not scene.log.end.checked_within(60)
-    await scene.log.end.refresh(at_most_every_s=60)
-    known = scene.log.end_offset
-    scene.topic.write(bytes(batch(2)), 2, "other", 1)
-    assert scene.log.end.checked_within(60)
-    await scene.log.end.refresh(at_most_every_s=60)
-    assert scene.log.end_offset == known
-    await scene.log.end.refresh()
-    assert scene.log.end_offset == known + 2
-    await scene.log.close()
-
-
-async def test_an_end_that_could_not_be_told_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene()
-    with monkeypatch.context() as broken:
-        broken.setattr(FakeReader, "last_position", AsyncMock(side_effect=ConnectionLostError("lost")))
-        with pytest.raises(ConnectionLostError):
-            await scene.log.end.refresh(at_most_every_s=60)
-    assert not scene.log.end.checked_within(60)
-    scene.topic.write(bytes(batch(2)), 2, "other", 1)
-    await scene.log.end.refresh(at_most_every_s=60)
-    assert scene.log.end_offset == 2
-    await scene.log.close()
-
-
-async def test_who_waits_for_the_end_of_a_silent_log_hears_that_it_is_closed(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the meantime the gateway checks whether brokers do not dispatch the rest."""
-    monkeypatch.setattr(end_refresh, "SILENT_S", 0.01)
-    asked = asyncio.Event()
-
-    async def unanswered(topic: str) -> None:
-        asked.set()
-        await never()
-
-    monkeypatch.setattr(scene.topic, "internal_stats", unanswered)
-    scene.topic.readers[-1].next_entry = 1_000  # the broker has lost it, and does not say so
-    scene.topic.write(bytes(batch(2)), 2, "other", 1)
-    refresh = asyncio.create_task(scene.log.end.refresh())
-    await asked.wait()
-    await scene.log.close()
-    with pytest.raises(ClientClosedError):
-        await refresh
-
-
-async def test_a_closed_log_reads_nothing_more(scene: Scene) -> None:
-    await scene.log.close()
-    await settle()
-    with pytest.raises(PulsarError):
-        await scene.log.end.refresh()
-    assert all(reader.closed for reader in scene.topic.readers)
 
 
 async def test_a_small_batch_does_not_pin_a_large_request(scene: Scene) -> None:

@@ -2,11 +2,9 @@
 other."""
 
 import asyncio
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import uvloop
@@ -17,123 +15,11 @@ from gateway.coordination.group_partition import GroupPartition
 from gateway.coordination.mirror import mirror
 from gateway.coordination.mirror import reads as mirror_reads
 from gateway.coordination.mirror import schedule as mirror_schedule
-from gateway.coordination.mirror.cursors import Cursor, Cursors, TopicCursors
-from gateway.coordination.mirror.mirror import OffsetMirror
 from gateway.coordination.mirror.schedule import MirrorKey, MirrorSchedule
-from gateway.log.registry import LogRegistry
-from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import ConsumerBusyError, PulsarError, ServiceNotReadyError
-from gateway.pulsar.position import Position
-from gateway.topics.catalog import TopicCatalog
 from gateway.topics.topic import Topic
 from tests.unit.gateway.coordination.fake_coordinator import FakeCoordinator
-
-TIMEOUT_S = 10.0
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-class FakeCursors:
-    """Positions of subscriptions, by (partition's topic, name). `failures` come first, topics in `held` wait."""
-
-    def __init__(self) -> None:
-        self.replicated = False
-        self.carried_over = True
-        self.offsets: dict[tuple[str, str], int] = {}
-        self.bare: set[tuple[str, str]] = set()
-        """Subscriptions without an offset."""
-        self.bare_offset: int | None = None
-        """The offset of their position."""
-        self.failures: list[PulsarError] = []
-        self.held: dict[str, asyncio.Event] = {}
-        self.moves: list[tuple[str, str, int]] = []
-        self.forgotten = 0
-        self.looks: Counter[str] = Counter()
-        """The number of requests for names."""
-        self.reads: Counter[str] = Counter()
-        self.reading = self.most_reading = 0
-        self.slow_s = 0.0
-
-    async def _wait(self, topic: str) -> None:
-        if topic in self.held:
-            await self.held[topic].wait()
-        if self.failures:
-            raise self.failures.pop(0)
-
-    def knows(self, topic: str, name: str) -> bool:
-        return any(move[:2] == (topic, name) for move in self.moves[self.forgotten :])
-
-    def forget(self) -> None:
-        self.forgotten = len(self.moves)
-
-    async def move(self, topic: str, name: str, offset: int, log: object, found: Cursor | None) -> bool:
-        self.moves.append((topic, name, offset))
-        await self._wait(topic)
-        self.offsets[topic, name] = offset
-        self.bare.discard((topic, name))
-        return self.carried_over
-
-    async def delete(self, topic: str, name: str) -> None:
-        await self._wait(topic)
-        self.offsets.pop((topic, name), None)
-        self.bare.discard((topic, name))
-
-    async def names(self, topic: str) -> frozenset[str]:
-        self.looks[topic] += 1
-        return frozenset((await self._subscriptions(topic)).by_name)
-
-    async def read(self, topic: str) -> TopicCursors:
-        self.reads[topic] += 1
-        return await self._subscriptions(topic)
-
-    async def _subscriptions(self, topic: str) -> TopicCursors:
-        self.reading += 1
-        self.most_reading = max(self.most_reading, self.reading)
-        await asyncio.sleep(self.slow_s)
-        self.reading -= 1
-        if self.failures:
-            raise self.failures.pop(0)
-        mine = {name: offset for (where, name), offset in self.offsets.items() if where == topic}
-        bare = {name: Cursor(Position(1, -1), None) for where, name in self.bare if where == topic}
-        return TopicCursors(bare | {name: Cursor(Position(1, offset), offset) for name, offset in mine.items()}, ())
-
-    async def offset_at(self, topic: str, cursors: TopicCursors, cursor: Cursor) -> int | None:
-        return self.bare_offset if cursor.offset is None else cursor.offset
-
-
-class FakeTopics:
-    async def get(self, name: str) -> Any:
-        return SimpleNamespace(partitions=999, pulsar_topic=lambda number: f"{name}-{number}") if name == "t" else None
-
-
-class Harness:
-    def __init__(self) -> None:
-        self.cursors = FakeCursors()
-        self.committed: dict[MirrorKey, int | None] = {}
-        self.metrics = Metrics()
-        logs = SimpleNamespace(find=lambda topic, partition: None)
-        self.mirror = OffsetMirror(
-            cast(Cursors, self.cursors),
-            cast(TopicCatalog, FakeTopics()),
-            cast(LogRegistry, logs),
-            lambda key: self.committed.get(key, NO_OFFSET),
-            self.metrics,
-            lambda: int(time.monotonic() * 1000),
-        )
-
-    def commit(self, group: str, partition: TopicPartition, offset: int | None) -> None:
-        self.committed[MirrorKey(group, partition)] = offset
-        self.mirror.offsets_changed(group, {partition: None if offset == NO_OFFSET else offset})
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not condition():
-                await asyncio.sleep(0.001)
-
-    async def settle(self) -> None:
-        await self.until(lambda: self.value("mirror_pending") == 0)
-
-    def value(self, name: str, **labels: str) -> float:
-        return self.metrics.registry.get_sample_value(f"kafka_gateway_{name}", labels) or 0
+from tests.unit.gateway.coordination.mirror.mirror_harness import T0, T1, TIMEOUT_S, Harness
 
 
 @pytest.fixture

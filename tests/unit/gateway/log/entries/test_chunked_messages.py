@@ -18,7 +18,7 @@ from tests.support.records import decode_records
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 from tests.unit.gateway.log.log_scene import Scene as LogScene
 from tests.unit.gateway.log.log_scene import settle
-from tests.unit.gateway.log.test_catch_up import Scene as ReaderScene
+from tests.unit.gateway.log.reading.test_catch_up import Scene as ReaderScene
 
 MAX_BYTES = 1_000
 

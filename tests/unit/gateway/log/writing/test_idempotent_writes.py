@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gateway.log.bounds import drained
 from gateway.log.reading import tail_follower
 from gateway.log.writing import producer_supply
-from tests.unit.gateway.log.idempotent_world import World, settle
+from tests.unit.gateway.log.writing.idempotent_world import World, settle
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from protocol.kafka.offset_span import empty_batch
 from tests.unit.gateway.log.fake_pulsar import FakeReader, FakeTopic
-from tests.unit.gateway.log.test_catch_up import FakeLog
+from tests.unit.gateway.log.reading.test_catch_up import FakeLog
 
 
 class Scene:

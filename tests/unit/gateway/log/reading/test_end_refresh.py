@@ -1,0 +1,100 @@
+"""Reading a log up to the end that Pulsar names: what completes it, what fails it, and how often Pulsar is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+
+from gateway.log.reading import end_refresh
+from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError, TopicNotFoundError
+from tests.unit.gateway.log.fake_pulsar import FakeReader
+from tests.unit.gateway.log.log_scene import Scene, batch, settle
+
+
+async def never(*_: Any, **__: Any) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_receipts_that_reach_the_target_end_a_refresh(scene: Scene) -> None:
+    """The reader may be after the target already: then no entry arrives."""
+    scene.append()
+    await settle()
+    position = scene.producer.write(0)
+    for reader in scene.topic.readers:
+        reader.permits = -1_000_000
+    refresh = asyncio.create_task(scene.log.end.refresh())
+    await settle()
+    assert not refresh.done()
+    scene.producer.confirm(0, position)
+    await refresh
+    assert scene.log.end_offset == 2
+
+
+async def test_a_refresh_hears_of_a_reader_that_cannot_be_had(scene: Scene) -> None:
+    scene.topic.write(bytes(batch(1)), 1, "other", 1)
+    for reader in scene.topic.readers:
+        reader.permits = -1_000_000
+    refresh = asyncio.create_task(scene.log.end.refresh())
+    await settle()
+    scene.log._follower.on_reader_closed(TopicNotFoundError("gone"))
+    with pytest.raises(PulsarError):
+        await refresh
+
+
+async def test_who_asks_for_the_end_often_is_told_what_is_known() -> None:
+    scene = Scene()
+    assert not scene.log.end.checked_within(60)
+    await scene.log.end.refresh(at_most_every_s=60)
+    known = scene.log.end_offset
+    scene.topic.write(bytes(batch(2)), 2, "other", 1)
+    assert scene.log.end.checked_within(60)
+    await scene.log.end.refresh(at_most_every_s=60)
+    assert scene.log.end_offset == known
+    await scene.log.end.refresh()
+    assert scene.log.end_offset == known + 2
+    await scene.log.close()
+
+
+async def test_an_end_that_could_not_be_told_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    with monkeypatch.context() as broken:
+        broken.setattr(FakeReader, "last_position", AsyncMock(side_effect=ConnectionLostError("lost")))
+        with pytest.raises(ConnectionLostError):
+            await scene.log.end.refresh(at_most_every_s=60)
+    assert not scene.log.end.checked_within(60)
+    scene.topic.write(bytes(batch(2)), 2, "other", 1)
+    await scene.log.end.refresh(at_most_every_s=60)
+    assert scene.log.end_offset == 2
+    await scene.log.close()
+
+
+async def test_who_waits_for_the_end_of_a_silent_log_hears_that_it_is_closed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the meantime the gateway checks whether brokers do not dispatch the rest."""
+    monkeypatch.setattr(end_refresh, "SILENT_S", 0.01)
+    asked = asyncio.Event()
+
+    async def unanswered(topic: str) -> None:
+        asked.set()
+        await never()
+
+    monkeypatch.setattr(scene.topic, "internal_stats", unanswered)
+    scene.topic.readers[-1].next_entry = 1_000  # the broker has lost it, and does not say so
+    scene.topic.write(bytes(batch(2)), 2, "other", 1)
+    refresh = asyncio.create_task(scene.log.end.refresh())
+    await asked.wait()
+    await scene.log.close()
+    with pytest.raises(ClientClosedError):
+        await refresh
+
+
+async def test_a_closed_log_reads_nothing_more(scene: Scene) -> None:
+    await scene.log.close()
+    await settle()
+    with pytest.raises(PulsarError):
+        await scene.log.end.refresh()
+    assert all(reader.closed for reader in scene.topic.readers)
