@@ -139,6 +139,8 @@ async def find_last(
     With ``compacted`` the topic is read as Pulsar's compaction has left it.
     """
     last = await end_of_view(resources, topic, last, compacted=compacted)
+    if last.entry_id < 0:  # compaction has removed all entries
+        return None
     for count in LOOK_BACK_ENTRIES:
         entry = await _last_with_some(resources, topic, last, count, compacted=compacted)
         if entry is None:
@@ -188,6 +190,8 @@ async def _last_with_some(
 ) -> Entry | None:
     stats = await resources.admin.topics.internal_stats(topic) if count > 1 else None
     start = last if stats is None else back_from(stats.ledgers, last, count - 1)
+    if compacted and start == "earliest":  # not a short log: retention has removed the ledgers that were compacted
+        return None
     found = None
     async with aclosing(_entries(resources, topic, start, last, compacted=compacted)) as entries:
         async for entry in entries:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from contextlib import suppress
 from itertools import count
 from typing import NamedTuple
 
@@ -154,6 +155,16 @@ class CleanedScene(TransactionScene):
             running.result()
         except TimeoutError:
             assert self.topic.fails
+
+    async def crash_while_cleaning(self, turns: int) -> None:
+        """After some turns of the event loop. What was sent until then is written, and nothing after it."""
+        running = asyncio.create_task(LogCleaner(self.log).clean(ALL_GOES))
+        for _ in range(turns):
+            await self.write()
+            await asyncio.sleep(0)
+        running.cancel()
+        with suppress(asyncio.CancelledError, TimeoutError):
+            await running
 
 
 async def read(log: PartitionLog, topic: CompactingTopic) -> dict[bytes, bytes]:

@@ -27,7 +27,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 async def test_random_histories(seed: int, no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaders change, compactions fail, and the log has only what compaction kept."""
+    """Leaders change and crash, compactions fail, operators compact, and the log has only what compaction kept."""
     chance = random.Random(seed)
     if seed % 3 == 0:
         monkeypatch.setattr(garbage, "MAX_KEYS", 2)
@@ -47,7 +47,11 @@ async def test_random_histories(seed: int, no_settling: None, monkeypatch: pytes
                 scene.topic.fails = chance.random() < 0.3
                 await scene.clean()
                 assert await read(scene.log, scene.topic) == scene.newest
-            elif step < 0.95:
+            elif step < 0.94:
+                await scene.crash_while_cleaning(chance.randint(0, 4))
+                await scene.lead()
+                await scene.topic.compact("topic")  # by Pulsar's own tools
+            elif step < 0.97:
                 await scene.lead()
             else:
                 assert await read(await scene.opened(), scene.topic) == scene.newest
@@ -66,6 +70,22 @@ async def test_the_log_stays_small(no_settling: None) -> None:
             await scene.clean()
     assert await read(scene.log, scene.topic) == scene.newest
     assert len(scene.topic.entries) - len(scene.topic.compacted_away) == 3
+
+
+async def test_a_log_of_which_nothing_is_left_is_opened(no_settling: None) -> None:
+    scene = CleanedScene()
+    await scene.lead()
+    await scene.put(1, b"k")
+    await scene.end(1, ABORT)
+    await scene.clean()
+    await scene.lead()
+    await scene.topic.compact("topic")
+    assert len(scene.topic.compacted_away) == len(scene.topic.entries)
+    async with asyncio.timeout(5):
+        await scene.lead()
+        await scene.put(1, b"k")
+        await scene.end(1, COMMIT)
+        assert await read(await scene.opened(), scene.topic) == scene.newest != {}
 
 
 async def test_an_open_transaction_keeps_what_lies_behind_its_first_record(no_settling: None) -> None:
