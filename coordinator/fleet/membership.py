@@ -69,7 +69,7 @@ class Membership:
         self._sequence = 0
         self._sent_ms: dict[int, int] = {}
         self._lease_end_ms = now_ms
-        self._heard_ms = dict.fromkeys((state.member.incarnation for state in self.roster.members.values()), now_ms)
+        self._heartbeat_ms = dict.fromkeys((state.member.incarnation for state in self.roster.members.values()), now_ms)
         self._accused_ms: dict[str, int] = {}
         self._next_heartbeat_ms = now_ms
         self._drained_epoch = NO_EPOCH
@@ -156,18 +156,18 @@ class Membership:
         was_member = self.is_member
         self.roster.apply(position, message)
         if isinstance(message, Heartbeat):
-            self._hear(message, now_ms)
+            self._apply_heartbeat(message, now_ms)
         if was_member and not self.is_member:
             self._expelled(now_ms)
 
-    def _hear(self, heartbeat: Heartbeat, now_ms: int) -> None:
+    def _apply_heartbeat(self, heartbeat: Heartbeat, now_ms: int) -> None:
         incarnation, sequence = heartbeat.state.member.incarnation, heartbeat.state.sequence
-        self._heard_ms[incarnation] = now_ms
+        self._heartbeat_ms[incarnation] = now_ms
         if incarnation != self.member.incarnation or sequence not in self._sent_ms:
             return
         if not self._is_current(now_ms):
             # Other members may have sent heartbeats meanwhile: their silence counts from now.
-            self._heard_ms = dict.fromkeys(self._heard_ms, now_ms)
+            self._heartbeat_ms = dict.fromkeys(self._heartbeat_ms, now_ms)
         self._lease_end_ms = max(self._lease_end_ms, self._sent_ms[sequence] + self._times.lease_ms)
         self._sent_ms = {later: sent for later, sent in self._sent_ms.items() if later > sequence}
         if self._joining:
@@ -180,7 +180,7 @@ class Membership:
             return
         holder = self.roster.members[self.member.node_id]
         if self._identity.node_id is None:
-            self._join_anew(now_ms)
+            self._join_again(now_ms)
         elif self._conflict is None or self._conflict.member.incarnation != holder.member.incarnation:
             self._conflict = holder  # The member may be dead, and about to be evicted.
         elif holder.sequence > self._conflict.sequence:
@@ -191,9 +191,9 @@ class Membership:
         if holder is not None:
             self.node_id_taken_by = holder.member
         elif not self._left:
-            self._join_anew(now_ms)
+            self._join_again(now_ms)
 
-    def _join_anew(self, now_ms: int) -> None:
+    def _join_again(self, now_ms: int) -> None:
         self.member = self._new_member()
         self._sent_ms.clear()
         self._drained_epoch = NO_EPOCH
@@ -226,9 +226,9 @@ class Membership:
 
     def _evictions(self, now_ms: int) -> list[Message]:
         members = {state.member.incarnation: state for state in self.roster.members.values()}
-        self._heard_ms = {each: heard for each, heard in self._heard_ms.items() if each in members}
+        self._heartbeat_ms = {each: heard for each, heard in self._heartbeat_ms.items() if each in members}
         self._accused_ms = {each: accused for each, accused in self._accused_ms.items() if each in members}
-        silent = [members[each] for each in self._heard_ms if self._is_dead(members[each], now_ms)]
+        silent = [members[each] for each in self._heartbeat_ms if self._is_dead(members[each], now_ms)]
         for state in silent:
             self._accused_ms[state.member.incarnation] = now_ms
         return [
@@ -247,7 +247,8 @@ class Membership:
         accused_ms = self._accused_ms.get(incarnation)
         if accused_ms is not None and now_ms - accused_ms < self._times.heartbeat_ms:
             return False
-        return now_ms - self._heard_ms[incarnation] >= max(self._times.dead_after_ms, silence_ms(state.member.lease_ms))
+        limit_ms = max(self._times.dead_after_ms, silence_ms(state.member.lease_ms))
+        return now_ms - self._heartbeat_ms[incarnation] >= limit_ms
 
     # Handing over
 

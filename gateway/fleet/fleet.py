@@ -66,7 +66,7 @@ class Fleet:
         self._tasks = TaskGroup()
         self._evicted_s: dict[str, float] = {}
         """The time (monotonic) when this gateway learned of each eviction in the roster."""
-        self._evicted_lately: tuple[str, ...] = ()
+        self._evicted_recently: tuple[str, ...] = ()
 
     def subscribe(self, listener: FleetListener) -> None:
         self._listeners.append(listener)
@@ -201,15 +201,15 @@ class Fleet:
 
     def evicted(self) -> tuple[str, ...]:
         """The names of producers that may still write although others lead. The same tuple until it changes."""
-        return self._evicted_lately
+        return self._evicted_recently
 
     def _update_evicted(self) -> None:
         assert self._membership is not None
         now_s, known = time.monotonic(), self._membership.roster.evicted
         self._evicted_s = {each: self._evicted_s.get(each, now_s) for each in known}
-        lately = tuple(each for each, heard_s in self._evicted_s.items() if now_s - heard_s < EVICTED_S)
-        if lately != self._evicted_lately:
-            self._evicted_lately = lately
+        recently = tuple(each for each, heard_s in self._evicted_s.items() if now_s - heard_s < EVICTED_S)
+        if recently != self._evicted_recently:
+            self._evicted_recently = recently
 
     def is_member(self, member: Member) -> bool:
         """Whether the member is alive according to the log, and still the same process."""

@@ -26,7 +26,7 @@ Changes = dict[ScramKey, ScramCredential | None]
 
 
 async def handle(call: Call[AlterUserScramCredentialsRequest]) -> AlterUserScramCredentialsResponse:
-    changes, errors = _judged(call)
+    changes, errors = _checked(call)
     try:
         records = [scram_record(*change) for change in changes.items()]
         await call.cluster.security.change(records, call.context.requester)
@@ -40,7 +40,7 @@ async def handle(call: Call[AlterUserScramCredentialsRequest]) -> AlterUserScram
     return AlterUserScramCredentialsResponse(results=rows)
 
 
-def _judged(call: Call[AlterUserScramCredentialsRequest]) -> tuple[Changes, dict[str, KafkaError]]:
+def _checked(call: Call[AlterUserScramCredentialsRequest]) -> tuple[Changes, dict[str, KafkaError]]:
     """Return the changes, and why other users are not changed."""
     request, known = call.request, call.cluster.security.state.scram
     changes: dict[str, tuple[ScramKey, ScramCredential | None]] = {}

@@ -80,7 +80,7 @@ class KnownProducers:
             await self.load()
         elif self.may_judge(header, source, arrived_s):
             return
-        elif self.state.came_over(header, source):
+        elif self.state.came_from(header, source):
             await self._refresh.refresh()
             return
         else:

@@ -117,7 +117,7 @@ class LogWriter:
             done(duplicate.base_offset, None)
         else:
             duplicate.waiters.append(done)
-        self._producers.heard(header, source, now_s)
+        self._producers.accepted(header, source, now_s)
         return duplicate is not None
 
     def append_control(self, data: memoryview, done: Done, messages: EncodedEntry | None) -> None:

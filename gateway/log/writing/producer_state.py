@@ -63,14 +63,14 @@ class ActiveProducer(NamedTuple):
 class _Producer:
     """``source`` is the connection of the producer's last batch; None if another gateway wrote that batch."""
 
-    __slots__ = ("batches", "epoch", "heard_s", "next_sequence", "source", "used_s")
+    __slots__ = ("accepted_s", "batches", "epoch", "next_sequence", "source", "used_s")
 
     def __init__(self) -> None:
         self.epoch = NO_PRODUCER_EPOCH
         self.batches: list[SequencedBatch] = []  # an empty deque takes 600 bytes
         self.next_sequence = 0
         self.source: int | None = None
-        self.heard_s = 0.0
+        self.accepted_s = 0.0
         self.used_s = 0.0
 
     @property
@@ -279,18 +279,18 @@ class ProducerState:
 
     # Whether another gateway may have had a batch of the producer in the meantime
 
-    def came_over(self, header: BatchHeader, source: int) -> bool:
+    def came_from(self, header: BatchHeader, source: int) -> bool:
         """Whether the producer's last batch came over the same connection."""
         producer = self._producers.get(header.producer_id)
         return producer is not None and producer.source == source
 
     def trusts(self, header: BatchHeader, source: int, now_s: float) -> bool:
-        """As ``came_over``, and not long ago: a client goes to another gateway and comes back only with some delay."""
+        """As ``came_from``, and not long ago: a client goes to another gateway and comes back only with some delay."""
         producer = self._producers.get(header.producer_id)
-        return producer is not None and producer.source == source and now_s - producer.heard_s < TRUST_S
+        return producer is not None and producer.source == source and now_s - producer.accepted_s < TRUST_S
 
-    def heard(self, header: BatchHeader, source: int, now_s: float) -> None:
+    def accepted(self, header: BatchHeader, source: int, now_s: float) -> None:
         """A batch of the producer that came over this connection was accepted."""
         producer = self._producers.get(header.producer_id)
         if producer is not None:
-            producer.source, producer.heard_s = source, now_s
+            producer.source, producer.accepted_s = source, now_s

@@ -207,15 +207,15 @@ def test_no_producer_with_a_batch_in_flight_is_forgotten() -> None:
 def test_a_producer_is_trusted_over_its_connection_and_for_a_while() -> None:
     state = ProducerState(10)
     batch = header(1, 0, 0)
-    state.heard(batch, 7, 100.0)
+    state.accepted(batch, 7, 100.0)
     assert not state.trusts(batch, 7, 100.0), "nothing is known of it"
     _written(state, 0)
-    state.heard(batch, 7, 100.0)
+    state.accepted(batch, 7, 100.0)
     assert [state.trusts(batch, source, 101.0) for source in (7, 8)] == [True, False]
     assert not state.trusts(batch, 7, 100.0 + TRUST_S)
-    assert state.came_over(batch, 7)
+    assert state.came_from(batch, 7)
     state.replay(header(1, 0, 1), 101)
-    assert not state.came_over(batch, 7), "another gateway has written for it"
+    assert not state.came_from(batch, 7), "another gateway has written for it"
 
 
 def test_an_unknown_producer_may_start_anywhere() -> None:
