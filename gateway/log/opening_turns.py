@@ -1,4 +1,7 @@
-"""Limits how many logs are opened at the same time. Logs that a write waits for come first, the others in order."""
+"""Limits how many logs, or how many producers, are opened at the same time: a busy Pulsar would answer none in time.
+
+Logs that a write waits for come first, the others in order.
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from gateway.config import Limits
 from gateway.log.entries.decoding import DecodingThreads
+from gateway.log.opening_turns import OpeningTurns
 from gateway.log.reading.cache import TailCache
 from gateway.log.reading.readers import CatchUpReaders
 from gateway.log.resources import Resources
@@ -32,7 +33,8 @@ class Shared:
         """``may_send_idempotent`` returns True while no other gateway can lead a partition that this one leads."""
         self.limits = limits
         self.decoding = DecodingThreads(limits.decoding_threads)
-        self.resources = Resources(client, admin, limits, metrics, self.decoding)
+        turns = OpeningTurns(limits.max_log_openings)
+        self.resources = Resources(client, admin, limits, metrics, self.decoding, turns)
         self.may_send_idempotent = may_send_idempotent
         self.names = names or NamedByBroker()
         self.cache = TailCache(limits.cache_budget_bytes, metrics.cache_bytes)

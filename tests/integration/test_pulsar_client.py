@@ -10,6 +10,7 @@ from typing import Any, cast
 import pulsar as native
 import pytest
 
+from gateway.log.opening_turns import OpeningTurns
 from gateway.log.writing.writer_names import fence_writers
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ProducerBusyError, ProducerFencedError, PulsarError, TopicNotFoundError
@@ -268,7 +269,7 @@ def test_a_name_is_taken_from_a_producer_whose_process_stands_still(
         assert not old.closed
         # Like a suspended process: what it has sent is at the broker or in flight, and pings are not answered.
         monkeypatch.setattr(old.connection, "_handlers", {})
-        await fence_writers(other, topic, ["gateway"])
+        await fence_writers(other, topic, ["gateway"], OpeningTurns(1))
         with contextlib.suppress(PulsarError):
             old.send([b"late"], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
         await sends.until(lambda: sends.closed is not None)

@@ -49,6 +49,8 @@ ANSWERED_BY_THEN_S = STALLED_S + 5.0
 CHECK_S = 0.02
 """A request's batches are checked for this time before the event loop serves others; the rest is checked in slices."""
 APPENDED_AT_ONCE = 200
+PREPARED_AT_ONCE = 1_000
+"""Partitions of one request. Few of them use Pulsar at the same time (`OpeningTurns`), the others wait."""
 ADMIN_CLIENT_ID = "__admin_client"
 """Kafka lets only this client id write to internal topics."""
 _STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError)
@@ -149,7 +151,7 @@ class ProduceCall:
 
     async def prepare(self) -> Reply:
         """Look up topics and open logs, then append the batches that are ready within the request's timeout."""
-        await fan_out(self._prepare, self._parts)
+        await fan_out(self._prepare, self._parts, at_once=PREPARED_AT_ONCE)
         return await self.append_in_slices()
 
     @property

@@ -53,7 +53,7 @@ async def collect_garbage(garbage: Garbage, partition_log: PartitionLog, limits:
     Raises as `Garbage.add` does, PulsarError and TimeoutError.
     """
     resources, topic = partition_log.resources, partition_log.source.pulsar_topic
-    client, admin, most, _, decoding = resources
+    client, admin, most, decoding = resources.client, resources.admin, resources.limits, resources.decoding
     last = await end_of_view(resources, topic, partition_log.source.last_position, compacted=True)
     reached = NOWHERE
     if last.entry_id < 0:

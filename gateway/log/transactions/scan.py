@@ -23,7 +23,7 @@ async def scan_events(
     last = await end_of_view(resources, topic, last, compacted=compacted)
     if last <= behind or last.entry_id < 0:
         return
-    client, admin, limits, _, decoding = resources
+    client, admin, limits, decoding = resources.client, resources.admin, resources.limits, resources.decoding
     convert = partial(from_pulsar, max_bytes=limits.max_decompressed_bytes)
     start: Start = behind if behind.ledger_id >= 0 else "earliest"
     async with aclosing(read_entries(client, topic, start, last, read_compacted=compacted, admin=admin)) as entries:

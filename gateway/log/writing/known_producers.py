@@ -119,16 +119,17 @@ class KnownProducers:
         names = self._names.evicted()
         later = [name for name in names if name not in {*self._fenced, self._own_producer()}]
         if later:
-            await fence_writers(self._resources.client, self._topic, later)
+            await fence_writers(self._resources.client, self._topic, later, self._resources.writing_turns)
             await self._refresh.read_what_others_sent()
         self._fenced = names
 
     async def _load(self) -> None:
-        self._loading_since = time.monotonic()
-        stats = await self._refresh.read_what_others_sent()
-        tail = Tail(self._end.last, self._taken_over)
-        client, admin, limits, _, decoding = self._resources
-        await read_tail(client, admin, self._topic, stats, tail, limits, decoding, self._take)
+        client, admin, limits, _, decoding, turns = self._resources
+        async with turns.turn(self, urgent=True):
+            self._loading_since = time.monotonic()
+            stats = await self._refresh.read_what_others_sent()
+            tail = Tail(self._end.last, self._taken_over)
+            await read_tail(client, admin, self._topic, stats, tail, limits, decoding, self._take)
         self._replay(self._held)
         self.loaded = True
 

@@ -54,7 +54,9 @@ class LogWriter:
         self._read_what_others_sent = read_what_others_sent
         self._on_resolved = on_resolved
         self._appender = Appender(resources.limits, resources.metrics, may_send_idempotent, self, predecessor)
-        self._supply = ProducerSupply(pulsar_topic, resources.client, self._appender, self._resolve_in_flight, names)
+        self._supply = ProducerSupply(
+            pulsar_topic, resources.client, resources.writing_turns, self._appender, self._resolve_in_flight, names
+        )
         self.last_used = 0.0
         self._written_at = 0.0
         self._busy_since = 0.0

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from gateway.log.opening_turns import HOLD_AGAIN_S, OpeningTurns
 from gateway.log.patience import Patience
 from gateway.log.writing.appender import Appender
 from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames, fence_writers
@@ -26,6 +27,7 @@ class ProducerSupply:
         self,
         pulsar_topic: str,
         client: PulsarClient,
+        turns: OpeningTurns,
         appender: Appender,
         resolve_in_flight: Callable[[], Awaitable[None]],
         names: WriterNames,
@@ -36,24 +38,29 @@ class ProducerSupply:
         """
         self._topic = pulsar_topic
         self._client = client
+        self._turns = turns
         self._appender = appender
         self._resolve_in_flight = resolve_in_flight
         self._names = names
         self._opening: asyncio.Task[None] | None = None
+        self._begun = asyncio.Event()
+        """Set when the opening has its turn, or has ended."""
         self._patience = Patience()
         self._stopped = False
 
     def open(self) -> asyncio.Task[None]:
         """Begin to open a producer. All callers share one run. Raises PulsarError."""
         if self._opening is None:
-            self._patience.begin()
+            self._begun = asyncio.Event()
             self._opening = asyncio.create_task(self._open())
             self._opening.add_done_callback(self._opened)
         return self._opening
 
     async def wait(self) -> None:
         """Open a producer and wait for it. Raises PulsarError, and KafkaError if it takes too long."""
-        await self._patience.wait(self.open())
+        opening, begun = self.open(), self._begun
+        await begun.wait()
+        await self._patience.wait(opening)
 
     def lost(self, error: BaseException) -> None:
         log.info("writer lost", topic=self._topic, error=str(error))
@@ -72,9 +79,13 @@ class ProducerSupply:
         appender = self._appender
         lost, own_name = appender.predecessor, self._names.own_name()
         if lost is not None and own_name not in {"", lost.name}:  # this gateway was evicted since
-            await fence_writers(self._client, self._topic, [lost.name])
+            self._begin()
+            await fence_writers(self._client, self._topic, [lost.name], self._turns)
             lost = None
-        producer = await self._client.open_producer(self._topic, appender, predecessor=lost, name=own_name)
+        hold_s = HOLD_AGAIN_S if self._patience.exhausted else None
+        async with self._turns.turn(self, urgent=True, hold_s=hold_s):
+            self._begin()
+            producer = await self._client.open_producer(self._topic, appender, predecessor=lost, name=own_name)
         try:
             if lost is not None:
                 await asyncio.sleep(LATE_ARRIVAL_S)
@@ -89,8 +100,14 @@ class ProducerSupply:
             raise
         appender.use(producer)
 
+    def _begin(self) -> None:
+        if not self._begun.is_set():
+            self._patience.begin()
+            self._begun.set()
+
     def _opened(self, task: asyncio.Task[None]) -> None:
         self._opening = None
+        self._begun.set()  # also if the task was cancelled before its turn
         self._patience.end(task)
         error = None if task.cancelled() else task.exception()
         if error is None or self._stopped:

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
+from gateway.log.opening_turns import OpeningTurns
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
@@ -40,15 +41,16 @@ class NamedByBroker:
         return ()
 
 
-async def fence_writers(client: PulsarClient, topic: str, names: Sequence[str]) -> None:
+async def fence_writers(client: PulsarClient, topic: str, names: Sequence[str], turns: OpeningTurns) -> None:
     """Return when no entry of these producers can arrive any more. Raises PulsarError."""
-    await asyncio.gather(*(_take(client, topic, name) for name in names))
-    await asyncio.sleep(LATE_ARRIVAL_S)
+    await asyncio.gather(*(_take(client, topic, name, turns) for name in names))
+    await asyncio.sleep(LATE_ARRIVAL_S)  # without a turn: meanwhile names are taken over in other logs
 
 
-async def _take(client: PulsarClient, topic: str, name: str) -> None:
-    producer = await client.open_producer(topic, _SendsNothing(), name=name)
-    await producer.close()
+async def _take(client: PulsarClient, topic: str, name: str, turns: OpeningTurns) -> None:
+    async with turns.turn(object(), urgent=True):
+        producer = await client.open_producer(topic, _SendsNothing(), name=name)
+        await producer.close()
 
 
 class _SendsNothing:

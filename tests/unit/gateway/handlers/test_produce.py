@@ -236,3 +236,28 @@ async def test_a_request_of_many_batches_lets_others_have_their_turn(monkeypatch
     running.cancel()
     assert len(judged_in) == 200
     assert max(judged_in.count(turn) for turn in set(judged_in)) < 100
+
+
+async def test_the_partitions_of_a_request_wait_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a takeover each waits for a moment in which late entries of the evicted gateway may arrive."""
+    call, _ = produce(-1)
+    template = call._parts.pop()
+    for index in range(500):
+        part = Part(ProducedTopic(name="t"), index, None)
+        part.produced, part.log = template.produced, template.log
+        call._parts.append(part)
+    waiting, may_go_on = 0, asyncio.Event()
+
+    async def open_log(part: Part) -> None:
+        nonlocal waiting
+        waiting += 1
+        await may_go_on.wait()
+
+    monkeypatch.setattr(call, "_look_up", AsyncMock())
+    monkeypatch.setattr(call, "_open_log", open_log)
+    preparation = asyncio.create_task(call.prepare())
+    async with asyncio.timeout(30):
+        while waiting < 500:
+            await asyncio.sleep(0)
+    may_go_on.set()
+    await preparation

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from gateway.config import Limits
 from gateway.errors import KafkaError
-from gateway.log.writing import producer_supply
+from gateway.log.bounds.log_bounds import LogBounds
+from gateway.log.opening_turns import OpeningTurns
+from gateway.log.partition_log import PartitionLog
+from gateway.log.shared import Shared
+from gateway.log.writing import producer_supply, writer_names
+from gateway.log.writing.writer_names import fence_writers
+from gateway.observability.metrics import Metrics
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, TopicNotFoundError
+from gateway.pulsar.position import Position
 from protocol.kafka.errors import ErrorCode
+from tests.unit.gateway.log.fake_pulsar import FakeTopic
 from tests.unit.gateway.log.log_scene import PLAIN, Scene, answered, append, settle
 
 
@@ -124,3 +135,43 @@ async def test_queued_batches_fail_when_no_producer_can_be_had(scene: Scene) -> 
     failure = TopicNotFoundError("gone")
     scene.topic.open_failures.append(failure)
     assert await answered(scene.append()) == (-1, failure)
+
+
+async def test_a_bounded_number_of_producers_is_opened_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, opening, most, may_go_on = FakeTopic(), 0, 0, asyncio.Event()
+    open_producer = topic.open_producer
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal opening, most
+        opening += 1
+        most = max(most, opening)
+        await may_go_on.wait()
+        opening -= 1
+        return await open_producer(*arguments, **options)
+
+    monkeypatch.setattr(topic, "open_producer", counted)
+    client, admin = cast(PulsarClient, topic), cast(AdminClient, topic)
+    shared = Shared(client, admin, Limits(max_log_openings=2), Metrics(), lambda: True)
+    logs = [PartitionLog(f"topic-{number}", shared, LogBounds(Position(-1, -1), 0, 0)) for number in range(5)]
+    waiting = [asyncio.create_task(log.prepare(PLAIN, 1)) for log in logs]
+    await settle()
+    assert (opening, most) == (2, 2)
+    may_go_on.set()
+    await asyncio.gather(*waiting)
+    assert most == 2
+    assert len(topic.producers) == 5
+    await asyncio.gather(*(log.close() for log in logs))
+
+
+async def test_names_of_other_logs_are_taken_over_while_late_entries_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writer_names, "LATE_ARRIVAL_S", 60.0)
+    topic, turns = FakeTopic(), OpeningTurns(1)
+    client = cast(PulsarClient, topic)
+    tasks = [asyncio.create_task(fence_writers(client, f"topic-{number}", ["gone"], turns)) for number in range(3)]
+    await settle()
+    assert len(topic.producers) == 3
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
