@@ -22,6 +22,9 @@ from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, parse_
 from protocol.kafka.handwritten.produce_request import ProducedPartition
 from protocol.kafka.messages.records import ProduceRequest
 
+MAX_PREPARATIONS = 500
+"""The number of partitions of one connection that are prepared at the same time; others are left to their requests."""
+
 
 class ExpectedProduces:
     """The preparations for one connection. Nothing is decided here: a request meets its errors when it is handled."""
@@ -41,7 +44,7 @@ class ExpectedProduces:
                     self._begin(call, topic, partition)
 
     def _begin(self, call: Call[ProduceRequest], topic: Topic, partition: ProducedPartition) -> None:
-        header = _header(partition)
+        header = _header(partition) if len(self._tasks) < MAX_PREPARATIONS else None
         found = call.cluster.logs.find(topic.name, partition.index)
         if header is None or (found is not None and found.ready_for(header, call.client.number, call.client.arrived_s)):
             return

@@ -11,11 +11,12 @@ from deploy.local.standalone import PulsarStandalone
 from tests.bench.figures import Figures
 from tests.bench.fleet.costs import COSTS
 from tests.bench.fleet.deaths import deaths
+from tests.bench.fleet.takeover import takeover
 from tests.support.report import REPORTS
 
 REPORT = REPORTS / "fleet.md"
 HEAP_MB = 1024
-PARTS = {"deaths": deaths, **COSTS}
+PARTS = {"deaths": deaths, "takeover": takeover, **COSTS}
 HOW_TO_READ = """\
 What happens when one of three gateways dies, and what a fleet costs. Pulsar, all gateways and the load run on one
 machine. CPU is the processor time of the gateways alone; it depends less on other programs than times and rates do.

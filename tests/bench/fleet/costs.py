@@ -70,7 +70,7 @@ def partitions(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> No
         for count in LED:
             began, cpu_s = time.monotonic(), cpu_seconds(gateway.pid)
             topic = unique_topic("led")
-            _create(gateway.bootstrap, topic, count - opened)
+            create(gateway.bootstrap, topic, count - opened)
             _write_to_each(gateway.bootstrap, topic, count - opened)
             used_s, took_s = cpu_seconds(gateway.pid) - cpu_s, time.monotonic() - began
             new, opened = count - opened, count
@@ -85,7 +85,7 @@ def partitions(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> No
             )  # fmt: skip
 
 
-def _create(bootstrap: str, topic: str, count: int) -> None:
+def create(bootstrap: str, topic: str, count: int) -> None:
     fields = {"name": topic, "num_partitions": count, "replication_factor": 1, "assignments": [], "configs": []}
     with connected(bootstrap, timeout_s=CREATE_S) as client:
         answer = client.call("CreateTopics", 4, topics=[fields], timeout_ms=int(CREATE_S * _MS), validate_only=False)
@@ -228,7 +228,7 @@ def metadata(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None
         names = [unique_topic("many") for _ in range(CATALOGUED // 100)]
         began = time.monotonic()
         for name in names:
-            _create(gateway.bootstrap, name, 100)
+            create(gateway.bootstrap, name, 100)
         created_s = time.monotonic() - began
         for what, topics in (("all topics", None), ("one topic", [{"name": names[0]}])):
             cold_ms, warm_ms, cpu_ms = _refreshes(client, gateway, topics)

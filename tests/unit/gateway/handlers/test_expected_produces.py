@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError
+from gateway.handlers.records import expected_produces
 from gateway.handlers.records.expected_produces import ExpectedProduces
 from gateway.requests.policy import ALL_ALLOWED, AllAllowed
 from protocol.kafka.errors import ErrorCode
@@ -142,6 +143,14 @@ async def test_producers_are_not_read_while_the_previous_leader_may_write() -> N
     await expect(gateway, gateway.call(("t", 0, _view(IDEMPOTENT)), ("t", 1, _view(PLAIN))))
     assert gateway.opened == [("t", 0), ("t", 1)]
     assert gateway.prepared == [-1]
+
+
+async def test_a_bounded_number_of_partitions_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expected_produces, "MAX_PREPARATIONS", 1)
+    gateway = FakeGateway()
+    gateway.may_open.clear()
+    await expect(gateway, gateway.call(("t", 0, _view(PLAIN)), ("t", 1, _view(PLAIN))))
+    assert gateway.opened == [("t", 0)]
 
 
 async def test_failures_are_left_to_the_request() -> None:
