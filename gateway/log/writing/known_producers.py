@@ -120,7 +120,8 @@ class KnownProducers:
         later = [name for name in names if name not in {*self._fenced, self._own_producer()}]
         if later:
             await fence_writers(self._resources.client, self._topic, later, self._resources.writing_turns)
-            await self._refresh.read_what_others_sent()
+            if self.loaded or self._loading is not None:  # otherwise ``load`` reads it, which begins later
+                await self._refresh.read_what_others_sent()
         self._fenced = names
 
     async def _load(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, cast
 
 import pytest
@@ -20,7 +21,9 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, TopicNotFoundError
 from gateway.pulsar.position import Position
+from protocol.kafka.batch import parse_header
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.records import Record, encode_batch
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 from tests.unit.gateway.log.log_scene import PLAIN, Scene, answered, append, settle
 
@@ -175,3 +178,39 @@ async def test_names_of_other_logs_are_taken_over_while_late_entries_are_waited_
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Names:
+    """Of a gateway, and of those that were evicted."""
+
+    def __init__(self) -> None:
+        self.gone: tuple[str, ...] = ("gone",)
+
+    def own_name(self) -> str:
+        return "mine"
+
+    def evicted(self) -> tuple[str, ...]:
+        return self.gone
+
+
+async def test_the_log_is_read_once_after_evicted_gateways_are_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_names, "LATE_ARRIVAL_S", 0.0)
+    topic, names, asked_after = FakeTopic(), Names(), []
+    internal_stats = topic.internal_stats
+
+    async def counted(name: str) -> Any:
+        asked_after.append([producer.name for producer in topic.producers])
+        return await internal_stats(name)
+
+    monkeypatch.setattr(topic, "internal_stats", counted)
+    client, admin = cast(PulsarClient, topic), cast(AdminClient, topic)
+    shared = Shared(client, admin, Limits(), Metrics(), lambda: True, names)
+    log = PartitionLog("topic", shared, LogBounds(Position(-1, -1), 0, 0))
+    records = [Record(0, 1_000, None, b"value", ())]
+    header = parse_header(encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=0))
+    await log.prepare(header, 1, time.monotonic())
+    assert asked_after == [["mine", "gone"]]
+    names.gone = ("gone", "gone too")
+    await log.prepare(header, 1, time.monotonic())
+    assert asked_after[1] == ["mine", "gone", "gone too"], "what it wrote before is read, too"
+    await log.close()
