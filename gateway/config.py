@@ -283,7 +283,8 @@ class Limits(Section):
     max_readers: int = Field(default=256, ge=1)
     """The number of log positions that are read at the same time. If there are more, they take turns."""
     max_log_openings: int = Field(default=32, ge=1)
-    """The number of partitions that are opened at the same time. Partitions with a waiting write come first."""
+    """The number of partitions that are opened at the same time, and of those that get a producer at the same time.
+    Partitions with a waiting write come first."""
     reader_idle_ms: int = Field(default=30_000, ge=100)
     """A reader that is not used for this time is closed."""
     fetch_budget_bytes: int = Field(default=20 * MIB, ge=MIB)
