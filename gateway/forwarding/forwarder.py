@@ -22,6 +22,7 @@ from gateway.forwarding.fetch_relay import FetchRelay
 from gateway.forwarding.forwarded_fetch import ForwardedFetches
 from gateway.forwarding.forwarded_produce import ProduceOrder
 from gateway.forwarding.peers import PeerLink, Peers
+from gateway.handlers.records.expected_produces import ExpectedProduces
 from gateway.handlers.records.fetch import is_room_for_answers
 from gateway.handlers.records.produce import look_up_names, names_known
 from gateway.requests.call import Call, ClosesConnection, asks
@@ -105,6 +106,7 @@ class Forwarder:
         self._produce_order = ProduceOrder(client.refused)
         self._fetches = ForwardedFetches(self._ask, forwarding.elsewhere.unread)
         self._fetch_relay = FetchRelay()
+        self._expected = ExpectedProduces()
         self._fetching: asyncio.Future[Response] | None = None
         """The fetch that was forwarded and is not answered yet."""
         self._refusing: set[asyncio.Task[None]] = set()
@@ -122,11 +124,14 @@ class Forwarder:
         return self._hand_out(call)
 
     def expect(self, call: Call) -> None:
-        """Nothing to do: requests that are forwarded wait at their leaders, which prepare what they need."""
+        """Prepare what this gateway leads. The leaders do the same with requests that are forwarded to them."""
+        if asks(call, ProduceRequest):
+            self._expected.expect(call)
 
     def close(self) -> None:
         """The client has disconnected."""
         self._closed = True
+        self._expected.close()
         self._fetching = None
         self._fetches.close()
         for task in self._refusing:

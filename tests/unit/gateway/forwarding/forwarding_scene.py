@@ -165,12 +165,20 @@ class Scene:
 
     def ask(self, api_key: int, version: int, request: Any, correlation_id: int = 7, *, share: bool = False) -> Asked:
         """As a connection does; or for a part of a request, which is encoded again, like its response."""
-        api = APIS[api_key]
-        frame = bytearray(b"".join(encode_request(api.request, version, correlation_id, "c", request))[4:])
-        call = self._dispatcher.begin(frame, self._context)
+        call = self.begin(api_key, version, request, correlation_id)
+        assert call.frame is not None
+        frame = bytes(call.frame)
         if share:
             call = call.asking(call.request)
-        return Asked(self._dispatcher, self.forwarder, call, bytes(frame))
+        return Asked(self._dispatcher, self.forwarder, call, frame)
+
+    def begin(self, api_key: int, version: int, request: Any, correlation_id: int = 7) -> Call:
+        encoded = encode_request(APIS[api_key].request, version, correlation_id, "c", request)
+        return self._dispatcher.begin(bytearray(b"".join(encoded)[4:]), self._context)
+
+    @property
+    def cluster(self) -> Cluster:
+        return self._context.cluster
 
 
 def _topic(name: str) -> Topic:

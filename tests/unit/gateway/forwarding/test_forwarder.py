@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 from coordinator.fleet.leadership import LeadershipState
+from gateway.errors import KafkaError
 from gateway.forwarding.forwarder import merged
 from gateway.handlers.records import produce as produce_api
 from gateway.requests import api_routes
+from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import HeartbeatRequest, HeartbeatResponse, TxnOffsetCommitRequest
 from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
 from protocol.kafka.messages.transactions import EndTxnRequest
 from protocol.kafka.records import Record, encode_batch
-from tests.unit.gateway.forwarding.forwarding_scene import Asked, Scene
+from tests.unit.gateway.forwarding.forwarding_scene import Asked, FakeRights, Scene
 from tests.unit.gateway.requests.test_routes import OTHERS
 
 PRODUCE, VERSION = 0, 9
@@ -29,13 +31,20 @@ _Answered = ProduceResponse.TopicProduceResponse
 def produce(
     scene: Scene, partitions: list[int], *, sequence: int = -1, acks: int = -1, version: int = VERSION
 ) -> Asked:
+    return scene.ask(PRODUCE, version, produce_request(partitions, sequence, acks))
+
+
+def produce_call(scene: Scene, partitions: list[int]) -> Call:
+    return scene.begin(PRODUCE, VERSION, produce_request(partitions))
+
+
+def produce_request(partitions: list[int], sequence: int = -1, acks: int = -1) -> ProduceRequest:
     producer: dict[str, Any] = {"producer_id": 5, "producer_epoch": 0, "base_sequence": sequence}
     records = bytes(encode_batch([Record(0, 1, None, b"value")], base_offset=0, **(producer if sequence >= 0 else {})))
     rows = [_Topic.PartitionProduceData(index=each, records=memoryview(records)) for each in partitions]
-    request = ProduceRequest(
+    return ProduceRequest(
         transactional_id=None, acks=acks, timeout_ms=1_000, topic_data=[_Topic(name="t", partition_data=rows)]
     )
-    return scene.ask(PRODUCE, version, request)
 
 
 def written(codes: dict[int, int]) -> Any:
@@ -255,3 +264,26 @@ async def test_the_lease_ends_while_a_link_is_opened() -> None:
     scene.links[1].room.set()
     assert (await ended.decoded()).error_code == ErrorCode.NOT_COORDINATOR
     assert scene.links[1].sent == []
+
+
+@pytest.mark.parametrize("denied", [False, True])
+async def test_what_this_gateway_leads_is_prepared_for_requests_that_wait(
+    denied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rights = FakeRights()
+    if denied:
+        rights.deny("t")
+    scene = Scene(rights)
+    opened: list[int] = []
+
+    async def open_log(topic: Any, index: int, *, urgent: bool) -> Any:
+        opened.append(index)
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    monkeypatch.setattr(scene.fleet, "leads", lambda topic, partition: partition == 3)
+    logs: Any = scene.cluster.logs
+    logs.find, logs.open = lambda *_: None, open_log
+    scene.forwarder.expect(produce_call(scene, [1, 3]))
+    await asyncio.sleep(0)
+    assert opened == ([] if denied else [3])
+    await asyncio.sleep(0)
