@@ -35,14 +35,14 @@ def record_batch(records: int) -> bytes:
 
 
 class ProduceFrames:
-    """Produce requests of one batch to partition 0, acks=all."""
+    """Produce requests of one batch to one partition, acks=all."""
 
-    def __init__(self, topic: str, batch: bytes) -> None:
+    def __init__(self, topic: str, batch: bytes, partition: int = 0) -> None:
         fields: Fields = {
             "transactional_id": None,
             "acks": -1,
             "timeout_ms": 30_000,
-            "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}],
+            "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
         }
         frame = _framed("Produce", PRODUCE_VERSION, fields)
         self._head = frame[:CORRELATION_AT]

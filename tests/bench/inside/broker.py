@@ -1,21 +1,26 @@
-"""A broker that costs next to nothing: it answers the requests that open a log, and acknowledges what is sent."""
+"""A broker that costs next to nothing: it answers the requests that open a log, and acknowledges what is sent.
+
+The entries of topics in `kept` can be read.
+"""
 
 import asyncio
 import struct
 from collections import Counter
 from collections.abc import Iterable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import ManagedLedgerInfo, PartitionedTopic, StoredEntry
 from gateway.pulsar.connection import Connection
 from gateway.pulsar.position import Position
-from protocol.pulsar.frames import encode_command, parse_command
+from protocol.pulsar.frames import BROKER_METADATA_MAGIC, encode_command, parse_command
 from protocol.pulsar.pulsar_commands_pb2 import (
     BaseCommand,
+    BrokerEntryMetadata,
     CommandConnected,
     CommandGetLastMessageIdResponse,
+    CommandMessage,
     CommandProducerSuccess,
     CommandSend,
     CommandSendReceipt,
@@ -44,6 +49,11 @@ class FakeBroker(asyncio.Transport):
         self._next_entry: Counter[str] = Counter()
         self.first_index: dict[str, int] = {}
         """The index of the last message of each topic's first entry."""
+        self.kept: dict[str, list[KeptEntry]] = {}
+        """The entries of these topics. A topic is added by its name in Pulsar, before it is written to."""
+        self.delivered = 0
+        """The number of entries that were sent to readers."""
+        self._readers: dict[int, KeptReader] = {}
 
     # What the gateway does
 
@@ -71,8 +81,19 @@ class FakeBroker(asyncio.Transport):
     def answers(self) -> bytes:
         """The responses to everything that was written since the last call."""
         written, self._written = self._written, []
-        answers = [self._answer(frame) for frame in _frames(written)]
-        return b"".join(encode_command(answer) for answer in answers if answer is not None)
+        answers: list[bytes] = []
+        for frame in _frames(written):
+            answer = self._answer(frame)
+            answers += self._delivered(frame) if answer is None else [encode_command(answer)]
+        return b"".join(answers)
+
+    def _delivered(self, frame: memoryview) -> list[bytes]:
+        """The entries that a FLOW permits."""
+        flow = parse_command(frame)[0].flow
+        reader = self._readers.get(flow.consumer_id)
+        frames = [] if reader is None else reader.deliver(flow.consumer_id, flow.message_permits)
+        self.delivered += len(frames)
+        return frames
 
     def say(self, data: bytes) -> None:
         """Pass data to the gateway like a socket: into the buffer that the connection provides."""
@@ -105,7 +126,11 @@ class FakeBroker(asyncio.Transport):
             )
             return BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, get_last_message_id_response=found)
         if command.type == BaseCommand.SUBSCRIBE:
-            self._topics[command.subscribe.consumer_id] = command.subscribe.topic
+            subscribe = command.subscribe
+            self._topics[subscribe.consumer_id] = subscribe.topic
+            first = max(0, subscribe.start_message_id.entry_id)
+            if subscribe.topic in self.kept and first < len(self.kept[subscribe.topic]):
+                self._readers[subscribe.consumer_id] = KeptReader(self.kept[subscribe.topic], first)
         for field in ("subscribe", "close_producer", "close_consumer", "seek"):
             if command.HasField(cast(Any, field)):
                 done = CommandSuccess(request_id=getattr(command, field).request_id)
@@ -119,6 +144,8 @@ class FakeBroker(asyncio.Transport):
         self.first_index.setdefault(topic, send.num_messages - 1)
         self._next_entry[topic] += 1
         self.entries += 1
+        if topic in self.kept:
+            self.kept[topic].append(KeptEntry(send.num_messages, bytes(frame[end:])))
         receipt = CommandSendReceipt(
             producer_id=send.producer_id, sequence_id=send.sequence_id,
             message_id=MessageIdData(ledger_id=LEDGER_ID, entry_id=entry_id),
@@ -126,18 +153,56 @@ class FakeBroker(asyncio.Transport):
         return BaseCommand(type=BaseCommand.SEND_RECEIPT, send_receipt=receipt)
 
 
+class KeptEntry(NamedTuple):
+    num_messages: int
+    data: bytes
+    """All that follows the command in a SEND frame."""
+
+
+class KeptReader:
+    """Sends one reader what it permits."""
+
+    def __init__(self, entries: list[KeptEntry], first: int) -> None:
+        self._entries = entries
+        self._next = first
+        self._index = sum(entry.num_messages for entry in entries[:first]) - 1
+        self._permits = 0
+
+    def deliver(self, consumer_id: int, permits: int) -> list[bytes]:
+        self._permits += permits
+        frames = []
+        while self._permits > 0 and self._next < len(self._entries):
+            entry = self._entries[self._next]
+            self._permits -= entry.num_messages
+            self._index += entry.num_messages
+            position = MessageIdData(ledger_id=LEDGER_ID, entry_id=self._next)
+            message = CommandMessage(consumer_id=consumer_id, message_id=position)
+            command = BaseCommand(type=BaseCommand.MESSAGE, message=message).SerializeToString()
+            index = BrokerEntryMetadata(index=self._index).SerializeToString()
+            rest = struct.pack(">HI", BROKER_METADATA_MAGIC, len(index)) + index + entry.data
+            frames.append(struct.pack(">II", SIZE_BYTES + len(command) + len(rest), len(command)) + command + rest)
+            self._next += 1
+        return frames
+
+
 class FakeAdminTopics:
     """Topics that nobody had written to when their logs were opened."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
-        self.names: set[str] = set()
-        """Names of partitioned topics, with one partition each."""
+        self.partitions: dict[str, int] = {}
+        """The number of partitions of each topic, by the topic's name."""
 
     async def partitioned(self, topic: str) -> PartitionedTopic:
-        if topic not in self.names:
+        if topic not in self.partitions:
             raise AdminError(404, "no such topic")
-        return PartitionedTopic(1, {})
+        return PartitionedTopic(self.partitions[topic], {})
+
+    async def list_partitioned(self, namespace: str) -> list[str]:
+        return [*self.partitions]
+
+    async def list_topics(self, namespace: str) -> list[str]:
+        return []
 
     async def managed_ledger(self, topic: str) -> ManagedLedgerInfo:
         return ManagedLedgerInfo(frozenset({LEDGER_ID}), frozenset(), {})

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from tests.bench.inside import read
+from tests.bench.inside.commit import COMMIT_CASES, CommitLoad
+from tests.bench.inside.fetch import FETCH_CASES, FetchLoad
 from tests.bench.inside.produce import PRODUCE_CASES, ProduceLoad
 from tests.bench.inside.scene import Scene
 
@@ -27,4 +30,9 @@ class Load(Protocol):
         """Return when every request is answered. Raises LoadError if a response is wrong, and TimeoutError."""
 
 
-CASES: dict[str, Callable[[Scene], Load]] = {case.name: partial(ProduceLoad, case=case) for case in PRODUCE_CASES}
+CASES: dict[str, Callable[[Scene], Load]] = {
+    **{case.name: partial(ProduceLoad, case=case) for case in PRODUCE_CASES},
+    **{case.name: partial(FetchLoad, case=case) for case in FETCH_CASES},
+    read.NAME: read.ReadLoad,
+    **{case.name: partial(CommitLoad, case=case) for case in COMMIT_CASES},
+}

@@ -13,6 +13,7 @@ from coordinator.fleet.membership import Identity, Membership
 from coordinator.fleet.messages import Address, LogPosition
 from gateway.clusters.services import ClusterServices, ProcessParts
 from gateway.config import Config
+from gateway.coordination.partition.log_trimming import LogTrimming
 from gateway.dispatch import Dispatcher
 from gateway.fleet.clock import lease_now_ms
 from gateway.fleet.fleet import Fleet
@@ -28,6 +29,7 @@ from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Reader
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Listener
+from gateway.topics.topic_names import CONSUMER_OFFSETS
 from tests.bench.inside.broker import FakeAdminTopics, FakeBroker
 
 FLEET = {"lease_ms": 600_000, "dead_after_ms": 700_000, "cut_off_ms": 800_000}
@@ -58,12 +60,29 @@ class Scene:
     def cluster(self) -> Cluster:
         return self._services.served.cluster
 
-    def add_topic(self, name: str) -> None:
-        """Add a topic with one partition."""
-        self._admin_topics.names.add(f"persistent://{self._namespace}/{name}")
+    def add_topic(self, name: str, partitions: int = 1) -> None:
+        """Add a topic."""
+        self._admin_topics.partitions[f"persistent://{self._namespace}/{name}"] = partitions
+
+    def pulsar_name(self, topic: str, partition: int = 0) -> str:
+        """The name of a partition in Pulsar."""
+        return f"persistent://{self._namespace}/{topic}-partition-{partition}"
 
     def connect(self) -> "FakeClient":
         return FakeClient(KafkaConnection(self.server, Listener("default")))
+
+    async def lead_groups(self) -> None:
+        """From now on this gateway coordinates all groups. Raises TimeoutError."""
+        groups = self._services._groups
+        groups._mirror = None  # there are no subscriptions to move
+        partition = groups.coordinators._new_partition(self.pulsar_name(CONSUMER_OFFSETS), 0)
+        partition._trimming = cast(LogTrimming, _NothingToTrim())
+        groups.coordinators.partitions = [partition]
+        partition.take()
+        async with asyncio.timeout(ANSWERED_S):
+            while not partition.tried.is_set():
+                self.broker.say(self.broker.answers())
+                await asyncio.sleep(0)
 
     async def run(self, turns: int = TURNS) -> None:
         for _ in range(turns):
@@ -75,6 +94,15 @@ class Scene:
             while not all(client.connection.idle for client in clients):
                 self.broker.say(self.broker.answers())
                 await asyncio.sleep(0)
+
+
+class _NothingToTrim:
+    """The trimming of a log that was empty before."""
+
+    async def replay(self, *_: object) -> None: ...
+
+    async def run(self, *_: object) -> None:
+        await asyncio.Event().wait()
 
 
 class FakeClient(asyncio.Transport):
