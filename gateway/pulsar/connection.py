@@ -239,8 +239,12 @@ class Connection(asyncio.BufferedProtocol):
         try:
             listen(*facts)
         except Exception as error:
-            log.exception("exception in a producer or consumer", broker=self.address.url)
-            self._end(handler.fail, ListenerError(f"{self.address.url}: {error!r}"))
+            self._failed(handler, error)
+
+    def _failed(self, handler: ProducerHandler | ConsumerHandler, error: Exception) -> None:
+        """Called while the exception is handled."""
+        log.exception("exception in a producer or consumer", broker=self.address.url)
+        self._end(handler.fail, ListenerError(f"{self.address.url}: {error!r}"))
 
     def _end(self, listen: Callable[[PulsarError], None], error: PulsarError) -> None:
         try:
@@ -352,8 +356,12 @@ class Connection(asyncio.BufferedProtocol):
     def _on_message(self, command: BaseCommand, frame: memoryview, offset: int) -> None:
         message = command.message
         consumer = self.consumers.get(message.consumer_id)
-        if consumer is not None:  # otherwise it was closed while the message was in flight
-            self._tell(consumer, consumer.handle_message, message, frame, offset)
+        if consumer is None:  # it was closed while the message was in flight
+            return
+        try:  # as `_tell`, in place
+            consumer.handle_message(message, frame, offset)
+        except Exception as error:
+            self._failed(consumer, error)
 
     def _on_send_receipt(self, command: BaseCommand, *_: object) -> None:
         receipt = command.send_receipt

@@ -13,14 +13,13 @@ class FlowWindow:
         self._half = 0
         """Half of the number of messages at the last `top_up`."""
 
-    @property
-    def is_half_used(self) -> bool:
-        """At least half of the permits are used. As long as this is false, no permits need to be added."""
-        return self._outstanding <= self._half
+    def used(self, entry: Entry) -> bool:
+        """Count an entry that has arrived. Brokers send whole entries: the permits can be negative, here and there.
 
-    def used(self, entry: Entry) -> None:
-        """Count an entry that has arrived. Brokers send whole entries: the permits can be negative, here and there."""
+        Returns whether at least half of the permits are used. As long as this is false, no permits need to be added.
+        """
         self._outstanding -= entry.permits
+        return self._outstanding <= self._half
 
     def top_up(self, reader: Reader, messages: int) -> bool:
         """Allow this number of messages in flight; 0 adds no permits. Returns whether the broker got permits."""

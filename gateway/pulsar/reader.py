@@ -42,7 +42,8 @@ class Entry:
         self.metadata = metadata
         self.payload = payload
         """Mutable, and owned by the receiver."""
-        self.permits = _counted(metadata.num_messages_in_batch)
+        messages = metadata.num_messages_in_batch
+        self.permits = messages if 0 < messages <= MAX_COUNTED else 1
         """The number of the reader's permits that the entry uses."""
         self._broker_metadata = broker_metadata
 
@@ -146,10 +147,6 @@ class Reader(Consumer):
 
     def _on_closed(self, error: PulsarError) -> None:
         self._listener.on_reader_closed(error)
-
-
-def _counted(messages: int) -> int:
-    return messages if 0 < messages <= MAX_COUNTED else 1
 
 
 def _start_message_id(start: Start) -> MessageIdData:

@@ -161,7 +161,11 @@ def _parse_message(frame: memoryview, offset: int) -> MessageParts:
         broker_metadata = BrokerEntryMetadata.FromString(bytes(frame[start:offset]))
         (magic,) = _U16.unpack_from(frame, offset)
     if magic == CHECKSUM_MAGIC:
-        offset = _verify_checksum(frame, offset)
+        expected = _MAGIC_U32.unpack_from(frame, offset)[1]
+        offset += _MAGIC_U32.size
+        actual = crc32c(frame[offset:])
+        if actual != expected:
+            raise FrameError(f"checksum {actual:#010x}, expected {expected:#010x}")
     start, end = _sized(frame, offset)
     try:
         metadata = MessageMetadata.FromString(bytes(frame[start:end]))
@@ -177,12 +181,3 @@ def _sized(frame: memoryview, offset: int) -> tuple[int, int]:
     if len(frame) < end:
         raise FrameError(f"metadata ends at {end} in a frame of {len(frame)} bytes")
     return start, end
-
-
-def _verify_checksum(frame: memoryview, offset: int) -> int:
-    expected = _MAGIC_U32.unpack_from(frame, offset)[1]
-    start = offset + _MAGIC_U32.size
-    actual = crc32c(frame[start:])
-    if actual != expected:
-        raise FrameError(f"checksum {actual:#010x}, expected {expected:#010x}")
-    return start

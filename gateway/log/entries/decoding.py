@@ -130,7 +130,7 @@ class OrderedConversions:
         return self._task is not None
 
     def take(self, entry: Entry) -> None:
-        if self._task is None and not is_heavy(entry) and self._fits_this_turn(entry):
+        if self._task is None and (is_kafka_format(entry) or (not is_heavy(entry) and self._fits_this_turn(entry))):
             if self._wanted(entry):
                 self._deliver(entry, self._convert(entry))
             return
@@ -140,8 +140,6 @@ class OrderedConversions:
 
     def _fits_this_turn(self, entry: Entry) -> bool:
         """Whether to convert the entry at once. Many small entries, read together, are as much work as a heavy one."""
-        if is_kafka_format(entry):
-            return True
         if not self._messages_this_turn:
             asyncio.get_running_loop().call_soon(self._turn_ended)
         self._messages_this_turn += max(1, entry.metadata.num_messages_in_batch)

@@ -90,7 +90,7 @@ def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None
     index = entry.index
     if index is None:
         return None
-    base_offset = first_index(index, entry.num_messages)
+    base_offset = first_index(index, entry.metadata.num_messages_in_batch)
     count = index + 1 - base_offset
     try:
         data = _batches(entry, base_offset, count, max_bytes, chunked)
@@ -101,24 +101,20 @@ def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None
 
 
 def _batches(entry: Entry, base_offset: int, count: int, max_bytes: int, chunked: ChunkedMessages | None) -> Buffer:
-    if entry.is_marker:
+    metadata = entry.metadata
+    if metadata.HasField("marker_type"):
         return empty_batch(base_offset, count)
-    if count != entry.num_messages or not entry.metadata.IsInitialized():
+    if count != metadata.num_messages_in_batch or not metadata.IsInitialized():
         raise EntryError("invalid metadata")
     if is_kafka_format(entry):
-        return _numbered(entry, base_offset, count)
+        found = stamp_offsets(entry.payload, base_offset) - base_offset
+        if found != count:  # any producer may set the property
+            raise CorruptBatch(f"batches of {found} offsets in an entry of {count} messages")
+        return entry.payload
     if is_piece(entry):
         whole = None if chunked is None else chunked.join(entry)
         return empty_batch(base_offset, count) if whole is None else _converted(whole, base_offset, count, max_bytes)
     return _converted(entry, base_offset, count, max_bytes)
-
-
-def _numbered(entry: Entry, base_offset: int, count: int) -> Buffer:
-    """Raises CorruptBatch: any producer may set the property."""
-    found = stamp_offsets(entry.payload, base_offset) - base_offset
-    if found != count:
-        raise CorruptBatch(f"batches of {found} offsets in an entry of {count} messages")
-    return entry.payload
 
 
 def _converted(entry: Entry, base_offset: int, count: int, max_bytes: int) -> Buffer:

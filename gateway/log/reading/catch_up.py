@@ -163,7 +163,7 @@ class CatchUpReader:
 
     def on_entry(self, entry: Entry) -> None:
         if self._looking_back is None:  # otherwise the entry will arrive again
-            self._owner.metrics.entries_read.inc()
+            self._owner.metrics.entries_read.value += 1
             self._conversions.take(entry)
 
     def _is_wanted(self, entry: Entry) -> bool:
@@ -176,7 +176,7 @@ class CatchUpReader:
         return from_pulsar(entry, max_bytes=self._owner.limits.max_decompressed_bytes, chunked=self._chunked)
 
     def _converted(self, entry: Entry, read: LogEntry | None) -> None:
-        self._window.used(entry)
+        is_half_used = self._window.used(entry)
         self._position = entry.position
         if read is None or read.next_offset <= self.offset or read.next_offset <= self._next_offset:
             self._top_up()
@@ -185,6 +185,8 @@ class CatchUpReader:
             self._messages += entry.permits
             self._bytes += max(read.size_bytes, len(entry.payload))
             self._take(read)
+            if is_half_used:
+                self._top_up()
         if self._end is not None:
             self._step_over()
 
@@ -194,13 +196,11 @@ class CatchUpReader:
         crossed, self._ledger_id = read.position.ledger_id != self._ledger_id, read.position.ledger_id
         self._entries.append(read)
         self.buffered_bytes += read.size_bytes
-        if self._window.is_half_used:
-            self._top_up()
         if crossed and read.base_offset > expected:
             self._check_start(expected)
         self._verified = self._missing is None
-        if self._verified:
-            self.log.waiters.wake()
+        if self._verified and (waiters := self.log.waiters):
+            waiters.wake()
 
     # Reading the beginning of a large message
 

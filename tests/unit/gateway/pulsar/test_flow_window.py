@@ -38,16 +38,12 @@ def test_permits_are_given_when_half_of_them_are_used_up() -> None:
 
 def test_it_tells_when_topping_up_may_help() -> None:
     window = FlowWindow()
-    assert window.is_half_used
     topped_up(window, 100)
-    window.used(entry(49))
-    assert not window.is_half_used
-    window.used(entry(1))
-    assert window.is_half_used
+    assert not window.used(entry(49))
+    assert window.used(entry(1))
     topped_up(window, 0)
-    assert not window.is_half_used, "nothing more is wanted while so much is on its way"
-    window.used(entry(50))
-    assert window.is_half_used
+    assert not window.used(entry(49)), "nothing more is wanted while so much is on its way"
+    assert window.used(entry(1))
 
 
 def test_what_an_entry_took_beyond_the_permits_is_made_up_for() -> None:
