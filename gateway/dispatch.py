@@ -11,8 +11,11 @@ from gateway.authorization.table import GUARDS
 from gateway.config import FORWARDING_LISTENER
 from gateway.forwarding.forwarder import Forwarder, Forwarding
 from gateway.handlers.cluster.api_versions import UnknownVersion
+from gateway.handlers.groups.known_commit import KnownCommits
+from gateway.handlers.place import Place
 from gateway.handlers.records.expected_produces import ExpectedProduces
-from gateway.handlers.records.known_produce import KnownProduces, Place
+from gateway.handlers.records.known_fetch import KnownFetches
+from gateway.handlers.records.known_produce import KnownProduces
 from gateway.handlers.table import APIS
 from gateway.metering.meter import Meter
 from gateway.requests.call import Api, Call, asks
@@ -27,8 +30,9 @@ from protocol.kafka import codec
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import OffsetCommitRequest
 from protocol.kafka.messages.message import Throttled
-from protocol.kafka.messages.records import ProduceRequest
+from protocol.kafka.messages.records import FetchRequest, ProduceRequest
 from protocol.kafka.value_counts import has_more_rows
 
 API_KEY_BYTES = 2
@@ -37,6 +41,8 @@ LARGE_ANSWER_ROWS = 2_000
 """Frames above the one size, and responses above the other, take at least about 5 ms to decode or to encode."""
 API_VERSIONS = APIS[ApiKey.ApiVersions]
 PRODUCE = APIS[ApiKey.Produce]
+FETCH = APIS[ApiKey.Fetch]
+OFFSET_COMMIT = APIS[ApiKey.OffsetCommit]
 
 
 class UnsupportedRequest(MalformedRequest):
@@ -90,13 +96,27 @@ class LocalHandler:
 
     def __init__(self) -> None:
         self._produces = KnownProduces()
-        self.handle_known = self._produces.handle
+        self._fetches = KnownFetches()
+        self._commits = KnownCommits()
         self._expected = ExpectedProduces()
+        self._known = {
+            int(PRODUCE.key): self._produces.handle,
+            int(FETCH.key): self._fetches.handle,
+            int(OFFSET_COMMIT.key): self._commits.handle,
+        }
+
+    def handle_known(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
+        handle = self._known.get(frame[1]) if len(frame) > 1 else None  # the lower byte of the key is enough to choose
+        return handle is not None and handle(frame, context, place)
 
     def handle(self, call: Call) -> Reply:
         reply = call.api.handle(call)
         if asks(call, ProduceRequest):  # After `handle`, the topics of the request have their names.
             self._produces.learn(call)
+        elif asks(call, FetchRequest):
+            self._fetches.learn(call)
+        elif asks(call, OffsetCommitRequest):
+            self._commits.learn(call)
         return reply
 
     def expect(self, call: Call) -> None:
@@ -104,6 +124,7 @@ class LocalHandler:
             self._expected.expect(call)
 
     def close(self) -> None:
+        self._fetches.close()
         self._expected.close()
 
 

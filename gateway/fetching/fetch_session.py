@@ -61,6 +61,10 @@ class FetchedPartition:
         """The next answer then contains the partition, although it may have no news."""
         self.answered_watermark = self.answered_start = -2
 
+    def has_news(self, high_watermark: int, log_start: int) -> bool:
+        """Whether the client knows other offsets."""
+        return self.answered_watermark != high_watermark or self.answered_start != log_start
+
     def update(self, other: FetchedPartition) -> None:
         self.offset, self.max_bytes = other.offset, other.max_bytes
         self.leader_epoch, self.fetched_epoch = other.leader_epoch, other.fetched_epoch
@@ -73,8 +77,22 @@ class FetchSession:
         self.session_id = session_id
         self.owner = owner
         self.epoch = 1
-        self.partitions: OrderedDict[Key, FetchedPartition] = OrderedDict((part.key, part) for part in partitions)
+        self.partitions: dict[Key, FetchedPartition] = {part.key: part for part in partitions}
+        """In the order in which they are served. To iterate over an OrderedDict would compute the hash of each key."""
         self.used_at = time.monotonic()
+
+    def answers(self, fetched: FetchedPartition, high_watermark: int, log_start: int, *, is_served: bool) -> bool:
+        """Whether an incremental answer contains the partition. If so, the session remembers it.
+
+        `is_served`: the answer has records, or something else that is not an offset.
+        """
+        if not is_served and not fetched.has_news(high_watermark, log_start):
+            return False
+        fetched.answered_watermark, fetched.answered_start = high_watermark, log_start
+        key = fetched.key
+        if key in self.partitions:  # Partitions that were just served go to the end, so that all get their turn.
+            self.partitions[key] = self.partitions.pop(key)
+        return True
 
 
 class AnsweredPartition(Protocol):
@@ -97,20 +115,11 @@ def record_if_changed(session: FetchSession | None, session_epoch: int, row: Ans
     """Whether the row belongs into the answer. If so, the session remembers it."""
     if session is None:
         return True
-    first, fetched = names_all(session, session_epoch), row.fetched
-    news = (
-        row.records.size_bytes > 0
-        or row.preferred_read_replica >= 0
-        or row.error_code != 0
-        or fetched.answered_watermark != row.high_watermark
-        or fetched.answered_start != row.log_start_offset
-    )
-    if news:
-        fetched.answered_watermark, fetched.answered_start = row.high_watermark, row.log_start_offset
-        if not first and fetched.key in session.partitions:
-            # Partitions that were just served go to the end, so that all get their turn.
-            session.partitions.move_to_end(fetched.key)
-    return news or first
+    if session_epoch == INITIAL_EPOCH:
+        row.fetched.answered_watermark, row.fetched.answered_start = row.high_watermark, row.log_start_offset
+        return True
+    is_served = row.records.size_bytes > 0 or row.preferred_read_replica >= 0 or row.error_code != 0
+    return session.answers(row.fetched, row.high_watermark, row.log_start_offset, is_served=is_served)
 
 
 class FetchSessions:
@@ -137,17 +146,21 @@ class FetchSessions:
         session = self._sessions[session_id] = FetchSession(session_id, owner, partitions)
         return session
 
-    def close(self, owner: str, session_id: int) -> None:
+    def find(self, owner: str, session_id: int) -> FetchSession | None:
+        """The session, if it is the owner's."""
         session = self._sessions.get(session_id)
-        if session is not None and session.owner == owner:
+        return session if session is not None and session.owner == owner else None
+
+    def close(self, owner: str, session_id: int) -> None:
+        if self.find(owner, session_id) is not None:
             del self._sessions[session_id]
 
     def resume(
         self, owner: str, session_id: int, epoch: int, changed: Iterable[FetchedPartition], forgotten: Iterable[Key]
     ) -> FetchSession:
         """The session with its changes. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH."""
-        session = self._sessions.get(session_id)
-        if session is None or session.owner != owner:
+        session = self.find(owner, session_id)
+        if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if epoch != session.epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)

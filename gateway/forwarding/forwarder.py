@@ -206,7 +206,7 @@ class Forwarder:
             return Reply(FetchAnswer(error_code=error.code))
         if leader is None:
             return self._fetches.run(call, self._leaders)
-        if call.frame is not None and not is_room_for_answers(call):
+        if call.frame is not None and not is_room_for_answers(call.cluster):
             limit_max_bytes(call.frame, call.version, 1)
         return self._begin(call, leader)
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from gateway.dispatch import PRODUCE
 from gateway.network.host import Host
 from gateway.requests.call import Call
-from gateway.requests.reply import Response
+from gateway.requests.reply import Reply, Response
 from protocol.kafka.buffers import Buffer
 
 
@@ -31,15 +31,31 @@ class Place:
     def decoded(self, call: Call, room_bytes: int = 0) -> None:
         self.call, self.api, self.room_bytes = call, call.api, room_bytes
 
-    def answer(self, frame: Buffer) -> None:
-        """Answer with a frame that is already encoded."""
-        self.buffers = [frame]
+    def answer_at_once(self, buffers: list[Buffer]) -> None:
+        """Answer with a frame that is already encoded, while the request is being handled."""
+        self.buffers = buffers
+
+    def answer(self, *buffers: Buffer) -> None:
+        """Answer with a frame that is already encoded, after the request was handled."""
+        self.buffers = [*buffers]
         self._answers.write_soon()
 
     def respond(self, call: Call, response: Response) -> None:
         """Answer after the handler has returned."""
         self.call = call
         self._answers.take(self, response, later=True)
+
+    def reply(self, call: Call, reply: Reply) -> None:
+        """The same with a reply."""
+        if reply.future is None and reply.preparation is None:
+            self.respond(call, reply.response)
+        else:
+            self.call = call
+            self._answers.take_reply(self, reply)
+
+    def fail(self, error: Exception) -> None:
+        """There is no answer, because of a defect."""
+        self._answers.fail(self, error)
 
 
 class AnswersOwner(Protocol):
@@ -50,6 +66,9 @@ class AnswersOwner(Protocol):
 
     def written_later(self) -> None:
         """Answers were written: requests that waited for them may run."""
+
+    def take_reply(self, place: Place, reply: Reply) -> None:
+        """Wait for the response to the call of a place."""
 
     def fail(self, call: Call | None, error: BaseException) -> None:
         """An answer cannot be produced."""
@@ -92,7 +111,15 @@ class Answers:
         if later:
             self.write_soon()
         else:
-            self._write()
+            self.write()
+
+    def take_reply(self, place: Place, reply: Reply) -> None:
+        if not self._closed:
+            self._owner.take_reply(place, reply)
+
+    def fail(self, place: Place, error: Exception) -> None:
+        if not self._closed:
+            self._owner.fail(place.call, error)
 
     def _encode_large(self, place: Place, call: Call, response: Response) -> None:
         encoding = self._loop.run_in_executor(self._host.threads, self._host.dispatcher.encode, call, response)
@@ -119,10 +146,10 @@ class Answers:
     def _write_later(self) -> None:
         self._writes_soon = False
         if not self._closed:
-            self._write()
+            self.write()
             self._owner.written_later()
 
-    def _write(self) -> None:
+    def write(self) -> None:
         """Write the answers that are next in order."""
         places = self.places
         if not self._in_order:

@@ -173,6 +173,8 @@ class Pipeline:
         place = Place(self._answers, len(frame) + LENGTH_BYTES)
         if self._handler.handle_known(frame, self._context, place):
             self._answers.add(place)
+            if place.buffers is not None:
+                self._answers.write()
             return
         if dispatcher.is_large(frame):
             self._serially(self._decode_large(frame, place), self._start)
@@ -245,12 +247,12 @@ class Pipeline:
         except Exception as error:
             self.fail(place.call, error)
             return
-        self._take_reply(place, reply)
+        self.take_reply(place, reply)
 
-    def _take_reply(self, place: Place, reply: Reply) -> None:
+    def take_reply(self, place: Place, reply: Reply) -> None:
         if reply.preparation is not None:
             assert place.call is not None
-            self._serially(reply.preparation, lambda prepared: self._take_reply(place, prepared), place)
+            self._serially(reply.preparation, lambda prepared: self.take_reply(place, prepared), place)
             self._preparing = place.call.api
             self._look_ahead(place.call.api)
         elif reply.future is not None:

@@ -14,7 +14,6 @@ from coordinator.topics import TopicPartition
 from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, with_counts
 from gateway.requests.reply import Reply
-from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import OffsetCommitRequest, OffsetCommitResponse
 
 NO_RETENTION = -1
@@ -39,7 +38,7 @@ def _commit(call: Call[OffsetCommitRequest], counts: PartitionCounts) -> Reply:
                     counts.topic_ids[topic.name],
                 )  # fmt: skip
     if not offsets:  # An empty commit must not create a group.
-        return Reply(_response(call, refused, {}))
+        return Reply(response_to(call, refused))
     asked = CommitRequest(
         group_id=request.group_id,
         offsets=offsets,
@@ -49,19 +48,20 @@ def _commit(call: Call[OffsetCommitRequest], counts: PartitionCounts) -> Reply:
         retention_ms=None if request.retention_time_ms == NO_RETENTION else request.retention_time_ms,
         version=call.version,
     )
+
+    def respond(answer: CommitResponse) -> OffsetCommitResponse:
+        return response_to(call, {**refused, **answer})
+
     committing = call.cluster.groups.ask(
         asked.group_id,
         lambda coordinator, now_ms, reply: coordinator.commit_offsets(asked, now_ms, reply),
-        partial(_response, call, refused),
+        respond,
     )
     return Reply.later(committing)
 
 
-def _response(
-    call: Call[OffsetCommitRequest], refused: dict[TopicPartition, ErrorCode], answer: CommitResponse
-) -> OffsetCommitResponse:
+def response_to(call: Call[OffsetCommitRequest], errors: CommitResponse) -> OffsetCommitResponse:
     row = OffsetCommitResponse.OffsetCommitResponseTopic
-    errors = refused | dict(answer)
     return OffsetCommitResponse(
         topics=[
             row(

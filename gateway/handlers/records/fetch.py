@@ -29,6 +29,7 @@ from gateway.log.reading.log_start import START_AGE_S
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers, check_leader, preferred_reader
 from gateway.requests.call import Call
+from gateway.requests.cluster import Cluster
 from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
@@ -72,7 +73,7 @@ def fetch(call: Call[FetchRequest], fetched: list[FetchedPartition], session: Fe
 def _fetch(call: Call[FetchRequest], fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
     if len(fetched) > RESOLVED_AT_ONCE:
         return Reply.after(_fetch_many(call, fetched, session))
-    return _delay(call, [_resolve(call, part) for part in fetched], session)
+    return delay(call, [_resolve(call, part) for part in fetched], session)
 
 
 async def _fetch_many(call: Call[FetchRequest], fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
@@ -80,10 +81,11 @@ async def _fetch_many(call: Call[FetchRequest], fetched: list[FetchedPartition],
     for part in fetched:
         await slices.pause()
         parts.append(_resolve(call, part))
-    return _delay(call, parts, session)
+    return delay(call, parts, session)
 
 
-def _delay(call: Call[FetchRequest], parts: list[FetchPartitionState], session: FetchSession | None) -> Reply:
+def delay(call: Call[FetchRequest], parts: list[FetchPartitionState], session: FetchSession | None) -> Reply:
+    """Answer when there is enough data, from the logs of `parts`. Logs that are not open are opened."""
     if call.request.isolation_level not in ISOLATION_LEVELS:
         return Reply(_refuse_all(call, parts))
     delayed = DelayedFetch(_params(call), parts, partial(_open, call), partial(_respond, call, parts, session))
@@ -98,7 +100,7 @@ def _params(call: Call[FetchRequest]) -> FetchParams:
     return FetchParams(
         max_wait_ms=request.max_wait_ms,
         min_bytes=request.min_bytes,
-        room_bytes=lambda: max_bytes if is_room_for_answers(call) else 0,
+        room_bytes=lambda: max_bytes if is_room_for_answers(cluster) else 0,
         whole_first_batch=is_bounded,
         read_committed=request.isolation_level == READ_COMMITTED,
         # Unless others are excluded, a successor may have written more: the client must not reset its offset then.
@@ -110,9 +112,9 @@ def _params(call: Call[FetchRequest]) -> FetchParams:
     )
 
 
-def is_room_for_answers(call: Call) -> bool:
+def is_room_for_answers(cluster: Cluster) -> bool:
     """If not, a fetch gets one batch, until clients have read their answers."""
-    return call.cluster.unread.size_bytes <= call.cluster.config.limits.fetch_budget_bytes
+    return cluster.unread.size_bytes <= cluster.config.limits.fetch_budget_bytes
 
 
 def may_read(call: Call, topic: str) -> bool:

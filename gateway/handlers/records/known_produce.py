@@ -12,10 +12,10 @@ from __future__ import annotations
 import struct
 import time
 from dataclasses import replace
-from typing import Protocol
 
 from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError
+from gateway.handlers.place import Place
 from gateway.handlers.records.produce import ANSWERED_BY_THEN_S
 from gateway.handlers.records.produce_answers import NO_TIMESTAMP, PartitionAnswer, refused_response
 from gateway.log.partition_log import PartitionLog
@@ -23,12 +23,10 @@ from gateway.log.writing.checking import Produced, check_common, takes_as_sent
 from gateway.requests.call import Call
 from gateway.requests.context import RequestContext
 from gateway.requests.policy import ALL_ALLOWED
-from gateway.requests.reply import Response
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.batch import BatchHeader
-from protocol.kafka.buffers import Buffer
 from protocol.kafka.handwritten.produce_request import (
     ProducedPartition,
     ProducedTopic,
@@ -48,14 +46,6 @@ _TopicResponse = ProduceResponse.TopicProduceResponse
 _HEADER = struct.Struct(">hhi")
 _PATIENT_MS = int(1000 * ANSWERED_BY_THEN_S)
 """A request with this timeout, or a longer one, needs no timer."""
-
-
-class Place(Protocol):
-    """The place of an answer in the order of a connection's answers."""
-
-    def answer(self, frame: Buffer) -> None: ...
-
-    def respond(self, call: Call, response: Response) -> None: ...
 
 
 class KnownProduces:

@@ -109,6 +109,11 @@ class LogTransactions:
         """Whether the log has, or had, transactions."""
         return self._flag is not None
 
+    @property
+    def are_absent(self) -> bool:
+        """The log never had a transaction: its end is its last stable offset."""
+        return self.loaded and self._flag is None and not self._seen
+
     def knows(self, fetch_offset: int) -> bool:
         """Whether the open transactions are known, and those that were aborted from that offset on."""
         if self._flag is not None and self._cleaned.is_outdated:

@@ -1,11 +1,11 @@
-"""The fields of a Fetch request that a gateway changes when it forwards the request.
+"""The fields of a Fetch request that a gateway changes when it forwards the request, and the end of these fields.
 
 Layout (https://kafka.apache.org/protocol, Fetch API), after the header:
 
     v0     replica id int32, max wait int32, min bytes int32
     v3     + max bytes int32
     v4     isolation level int8
-    v7     session id int32
+    v7     session id int32, session epoch int32
     v15    no replica id
 """
 
@@ -44,6 +44,11 @@ def set_session_id(frame: bytearray, version: int, session_id: int) -> None:
         _INT.pack_into(frame, position, session_id)
     except struct.error as error:
         raise MalformedRequest("FetchRequest is cut off") from error
+
+
+def session_epoch_position(frame: bytearray, version: int) -> int:
+    """From v7 on. Raises MalformedRequest."""
+    return _max_bytes_position(frame, version) + _INT.size + _ISOLATION_LEVEL_BYTES + _INT.size
 
 
 def _max_bytes_position(frame: bytearray, version: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import time
 import uuid
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -16,27 +15,22 @@ from crc32c import crc32c
 from coordinator.fleet.leadership import PartitionRole
 from gateway.dispatch import Dispatcher
 from gateway.fleet.fleet import Fleet
-from gateway.handlers.records.known_produce import FIRST_VERSION, MAX_LENGTHS, KnownProduces, Place
+from gateway.handlers.records.known_produce import FIRST_VERSION, MAX_LENGTHS, KnownProduces
 from gateway.handlers.records.produce import TOPIC_ID_VERSION
-from gateway.log.partition_log import PartitionLog
 from gateway.log.reading import receipt_lookup
 from gateway.log.writing.checking import FIRST_ZSTD_VERSION
 from gateway.metering.meter import Meter
-from gateway.requests.context import RequestContext
 from gateway.requests.policy import AllAllowed
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.batch import CRC_START
 from protocol.kafka.message_set import LegacyMessage, encode_message_set
 from protocol.kafka.records import Record, encode_batch
-from protocol.pulsar.frames import parse_message
-from protocol.pulsar.pulsar_commands_pb2 import BaseCommand, CommandSend, CommandSendError, ServerError
-from tests.bench.inside.broker import FakeBroker
-from tests.bench.inside.scene import Scene
+from protocol.pulsar.pulsar_commands_pb2 import ServerError
 from tests.support.raw_client import encode_request
+from tests.unit.gateway.handlers.both_ways import OTHER, TOPIC, BothWays, Way
 
 VERSIONS = range(14)
 PATIENT_MS = 30_000
-TOPIC, OTHER = "topic", "another-topic"
 
 
 def batch(count: int = 3, **fields: Any) -> bytes:
@@ -69,116 +63,14 @@ def request(
     return len(payload).to_bytes(4, "big") + payload
 
 
-class Broker(FakeBroker):
-    """Keeps what it has written, and refuses entries while it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.payloads = b""
-        """Of all entries: which batches share one depends on how fast this machine is."""
-        self.error: ServerError | None = None
-
-    def take(self, send: CommandSend, frame: memoryview, end: int) -> BaseCommand:
-        if self.error is not None:
-            refused = CommandSendError(
-                producer_id=send.producer_id, sequence_id=send.sequence_id, error=self.error, message="no"
-            )  # fmt: skip
-            return BaseCommand(type=BaseCommand.SEND_ERROR, send_error=refused)
-        self.payloads += bytes(parse_message(frame, end).payload)
-        return super().take(send, frame, end)
-
-
-class Way:
-    """A gateway of its own, and one connection to it."""
-
-    def __init__(self) -> None:
-        self.broker = Broker()
-        self.scene = Scene(self.broker)
-        for name in (TOPIC, OTHER):
-            self.scene.add_topic(name)
-        self.client = self.scene.connect()
-
-    def log(self, topic: str = TOPIC) -> PartitionLog:
-        found = self.scene.cluster.logs.find(topic, 0)
-        assert found is not None
-        return found
-
-    def configure(self, **configs: str) -> None:
-        """The topic's configuration, from now on."""
-        topics = self.scene.cluster.topics._topics
-        named = {name.replace("_", "."): value for name, value in configs.items()}
-        topics[TOPIC] = replace(topics[TOPIC], configs=named)
-
-    def reconnect(self) -> None:
-        self.client = self.scene.connect()
-
-    async def answers(self, *frames: bytes) -> list[bytes]:
-        """One after the other; empty where there is none."""
-        found = []
-        for frame in frames or (b"",):
-            self.client.ask(frame)
-            await self.scene.until_answered([self.client])
-            found.append(b"".join(map(bytes, self.client.received)))
-            self.client.received.clear()
-            if self.client.closed:
-                return [*found, b"closed"]
-        return found
-
-
-class BothWays:
-    """Two gateways, of which one knows no straight line."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.general, self.straight = Way(), Way()
-        self.taken = 0
-        """Requests that went the straight line."""
-        self._is_straight = False
-        real = KnownProduces.handle
-
-        def handle(known: KnownProduces, frame: bytearray, context: RequestContext, place: Place) -> bool:
-            taken = self._is_straight and real(known, frame, context, place)
-            self.taken += taken
-            return taken
-
-        monkeypatch.setattr(KnownProduces, "handle", handle)
-
-    async def ask(self, *frames: bytes) -> list[bytes]:
-        """The answers, which are the same by both ways."""
-        return await self.run(lambda way: way.answers(*frames))
-
-    async def run(self, run: Callable[[Way], Awaitable[list[bytes]]]) -> list[bytes]:
-        expected = await run(self.general)
-        self._is_straight = True
-        found = await run(self.straight)
-        self._is_straight = False
-        assert found == expected
-        assert self.straight.broker.payloads == self.general.broker.payloads
-        return found
-
-    async def open_logs(self) -> None:
-        """With an idempotent batch first: there is nothing to be read of earlier ones, which this broker could not."""
-        for name in (TOPIC, OTHER):
-            await self.ask(request(7, batch(producer_id=1, producer_epoch=0, base_sequence=0), topic=name))
-
-    @property
-    def topic_id(self) -> uuid.UUID:
-        """The same in both gateways: it is derived from the name."""
-        topic = self.general.scene.cluster.topics.cached(TOPIC)
-        assert topic is not None
-        return topic.topic_id
-
-    def each(self, change: Callable[[Way], None]) -> None:
-        change(self.general)
-        change(self.straight)
-
-
 @pytest.fixture
 async def both(monkeypatch: pytest.MonkeyPatch) -> BothWays:
     """Their logs are open."""
     monkeypatch.setattr(receipt_lookup, "LOOK_UP_AFTER_S", 0)  # the broker delivers no entries
-    ways = BothWays(monkeypatch)
+    ways = BothWays(monkeypatch, KnownProduces)
     ways.each(Way.reconnect)  # a connection's handler has the method that stood there when it was made
-    await ways.open_logs()
+    for name in (TOPIC, OTHER):  # an idempotent batch first: this broker could not read earlier ones of its producer
+        await ways.ask(request(7, batch(producer_id=1, producer_epoch=0, base_sequence=0), topic=name))
     ways.taken = 0
     return ways
 

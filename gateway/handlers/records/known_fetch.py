@@ -1,0 +1,138 @@
+"""The fast path of Fetch: requests that differ from an earlier one of their connection only in their partitions.
+
+A consumer at the end of its partitions sends thousands of them, in a fetch session or without one. The bytes before
+the partitions are compared, not decoded, and the answer comes from memory (`tail_fetch`).
+
+Any other request takes the general path (`fetch`); this path has done nothing then. So both paths give the same
+answers, and a test compares them. In particular, no error is determined here.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+
+from gateway.fetching.fetch_session import FINAL_EPOCH, NO_SESSION, FetchedPartition, FetchSession
+from gateway.handlers.place import Place
+from gateway.handlers.records.fetch import ISOLATION_LEVELS, RESOLVED_AT_ONCE
+from gateway.handlers.records.tail_fetch import MAX_TAILS, NotAtTail, TailFetch, Tails
+from gateway.requests.call import Call
+from gateway.requests.context import RequestContext
+from protocol.kafka.handwritten.fetch_request import session_epoch_position
+from protocol.kafka.handwritten.fetch_rows import FIRST_VERSION, AskedRow
+from protocol.kafka.messages.records import FetchRequest
+
+MAX_FRAME_BYTES = 16 * 1024
+"""Larger requests take the general path: they have hundreds of partitions."""
+_KEY_BYTES, _CORRELATED_BYTES, _EPOCH_BYTES = 4, 8, 4
+"""The API's key and version; these and the correlation id; the session's epoch."""
+
+
+class KnownFetches:
+    """The last common kind of Fetch request of one connection."""
+
+    def __init__(self) -> None:
+        self._known: KnownFetch | None = None
+        self._waiting: set[TailFetch] = set()
+
+    def learn(self, call: Call[FetchRequest]) -> None:
+        """Remember the beginning of a decoded request, if it is a common one."""
+        if call.frame is None or not _is_common(call) or (self._known is not None and self._known.begins(call.frame)):
+            return
+        start = call.frame[: session_epoch_position(call.frame, call.version)]
+        self._known = KnownFetch(call, bytes(start), self._waiting)
+
+    def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
+        """Handle a request with the known beginning. False: nothing was done."""
+        if self._known is None or self._waiting:  # only connections of other gateways have two fetches in flight
+            return False
+        return self._known.handle(frame, context, place)
+
+    def close(self) -> None:
+        """The client has disconnected."""
+        for fetch in tuple(self._waiting):
+            fetch.stop()
+
+
+def _is_common(call: Call[FetchRequest]) -> bool:
+    request = call.request
+    if call.version < FIRST_VERSION or request.isolation_level not in ISOLATION_LEVELS or request.max_bytes <= 0:
+        return False
+    if call.context.meter is not None and call.context.meter.is_needed:  # quotas have changed the request
+        return False
+    return request.session_epoch == FINAL_EPOCH if request.session_id == NO_SESSION else request.session_epoch > 0
+
+
+def _change(fetched: FetchedPartition, row: AskedRow) -> None:
+    _, _, fetched.offset, fetched.max_bytes, fetched.leader_epoch, fetched.fetched_epoch = row
+
+
+class KnownFetch:
+    """The bytes before the session's epoch, and what follows from them."""
+
+    def __init__(self, call: Call[FetchRequest], start: bytes, waiting: set[TailFetch]) -> None:
+        """`waiting` gets the fetches that wait."""
+        self._key, self._start = start[:_KEY_BYTES], start[_CORRELATED_BYTES:]
+        self._sessions, self._owner = call.cluster.fetch_sessions, call.client.host
+        self._session_id = call.request.session_id
+        self._tails = Tails(call, waiting)
+        self._topics: dict[bytes, str | uuid.UUID] = {}
+        """By their names or ids in requests."""
+        self._known: dict[tuple[bytes, int], FetchedPartition] = {}
+        """The partitions of requests without a session, by topic and index."""
+
+    def begins(self, frame: bytearray) -> bool:
+        return frame.startswith(self._start, _CORRELATED_BYTES) and frame.startswith(self._key)
+
+    def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
+        """False: nothing was done."""
+        if len(frame) > MAX_FRAME_BYTES or not self.begins(frame):
+            return False
+        epoch_at = _CORRELATED_BYTES + len(self._start)
+        rows = self._tails.rows.read(frame, epoch_at + _EPOCH_BYTES)
+        if rows is None:
+            return False
+        epoch = int.from_bytes(frame[epoch_at : epoch_at + _EPOCH_BYTES], "big", signed=True)
+        session = None if self._session_id == NO_SESSION else self._sessions.find(self._owner, self._session_id)
+        try:
+            partitions = self._alone(epoch, rows) if session is None else self._in_session(epoch, rows, session)
+            TailFetch(self._tails, frame, context, place, partitions, session).start()
+        except (NotAtTail, UnicodeDecodeError):
+            return False
+        return True
+
+    def _in_session(self, epoch: int, rows: list[AskedRow], session: FetchSession) -> Collection[FetchedPartition]:
+        """Its partitions, with the changes of the request; the general path may repeat these. Raises NotAtTail."""
+        if epoch != session.epoch or len(session.partitions) > RESOLVED_AT_ONCE:
+            raise NotAtTail
+        for row in rows:
+            fetched = session.partitions.get((self._topic(row.topic), row.partition))
+            if fetched is None:
+                raise NotAtTail
+            _change(fetched, row)
+        return session.partitions.values()
+
+    def _alone(self, epoch: int, rows: list[AskedRow]) -> Collection[FetchedPartition]:
+        """The partitions of a request without a session. Raises NotAtTail."""
+        if epoch != FINAL_EPOCH or self._session_id != NO_SESSION or not rows:
+            raise NotAtTail
+        asked: dict[tuple[bytes, int], FetchedPartition] = {}
+        for row in rows:
+            key = row.topic, row.partition
+            fetched = self._known.get(key)
+            if fetched is None:
+                if len(self._known) >= MAX_TAILS:
+                    self._known.clear()
+                fetched = self._known[key] = FetchedPartition(self._topic(row.topic), *row[1:])
+            else:
+                _change(fetched, row)
+            asked[key] = fetched
+        return asked.values()
+
+    def _topic(self, encoded: bytes) -> str | uuid.UUID:
+        topic = self._topics.get(encoded)
+        if topic is None:
+            if len(self._topics) >= MAX_TAILS:
+                self._topics.clear()
+            topic = self._topics[encoded] = self._tails.rows.topic(encoded)
+        return topic

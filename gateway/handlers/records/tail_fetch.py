@@ -1,0 +1,290 @@
+"""Fetches from the ends of open logs, which are in memory. While there is too little, a fetch waits at the logs.
+
+There are no objects for the rows of the request and of the answer. If anything unusual happens while a fetch waits, it
+continues on the general path (`fetch`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from gateway.fetching.delayed_fetch import MAX_WAIT_MS, FetchPartitionState
+from gateway.fetching.fetch_session import FetchedPartition, FetchSession
+from gateway.handlers.place import Place
+from gateway.handlers.records.fetch import READ_COMMITTED, RECORDS_EPOCH, delay, is_room_for_answers
+from gateway.log.entries.log_entry import Slice
+from gateway.log.partition_log import PartitionLog
+from gateway.requests.call import Call
+from gateway.requests.context import RequestContext
+from gateway.requests.policy import ALL_ALLOWED
+from gateway.requests.reply import Reply
+from gateway.topics.topic import Topic
+from protocol.kafka.acl import AclOperation, ResourceType
+from protocol.kafka.buffers import Buffer
+from protocol.kafka.codec import decode_request, is_flexible, parse_header
+from protocol.kafka.handwritten.fetch_rows import FetchedRow, fetch_rows
+from protocol.kafka.messages.records import FetchRequest
+
+MAX_TAILS = 1_000
+"""About so many partitions are remembered for one connection."""
+CORRELATION_ID = slice(4, 8)
+"""Its place in a request."""
+NOTHING = Slice([], 0, 0)
+
+
+class NotAtTail(Exception):
+    """The fetch needs the general path."""
+
+
+class _TailTopic:
+    """A topic as it was when its first log was found."""
+
+    __slots__ = ("checked", "encoded", "name", "topic")
+
+    def __init__(self, name: str, encoded: bytes, topic: Topic) -> None:
+        self.name = name
+        self.encoded = encoded
+        """Its id or name in answers."""
+        self.topic = topic
+        self.checked = 0
+        """The number of the last look for which it was checked."""
+
+
+class _Tail(NamedTuple):
+    topic: _TailTopic
+    log: PartitionLog
+
+
+class _Found(NamedTuple):
+    """A partition of an answer, and the offsets of its log."""
+
+    fetched: FetchedPartition
+    tail: _Tail
+    end: int
+    start: int
+
+
+class Tails:
+    """The logs of one connection's common fetches, and what else is the same for all these fetches."""
+
+    def __init__(self, call: Call[FetchRequest], waiting: set[TailFetch]) -> None:
+        """`waiting` gets the fetches that wait."""
+        request, self.cluster = call.request, call.cluster
+        self.api, self.version, self.client_id = call.api, call.version, call.client_id
+        self.rows = fetch_rows(call.version)
+        self.session_id = request.session_id
+        self.min_bytes = request.min_bytes
+        self.max_wait_ms = min(max(0, request.max_wait_ms), MAX_WAIT_MS) if request.min_bytes > 0 else 0
+        self.max_bytes = min(request.max_bytes, self.cluster.config.limits.max_fetch_bytes)
+        self.read_committed = request.isolation_level == READ_COMMITTED
+        self.metrics = self.cluster.metrics.request(call.api.name, call.version)
+        self.waiting = waiting
+        self._topics: dict[str | uuid.UUID | None, _TailTopic] = {}
+        self._tails: dict[FetchedPartition, _Tail] = {}
+        self._looks = 0
+
+    def look(
+        self, context: RequestContext, partitions: Iterable[FetchedPartition], session: FetchSession | None
+    ) -> tuple[list[_Found], int]:
+        """The partitions for the answer, and the size of their records. Raises NotAtTail."""
+        self._looks += 1
+        if len(self._tails) > MAX_TAILS:
+            self._forget()
+        epoch, now_s = self.cluster.fleet.epoch, time.monotonic()
+        found, size_bytes = [], 0
+        for fetched in partitions:
+            tail = self._tails.get(fetched) or self._find(fetched)
+            topic, log = tail
+            if topic.checked != self._looks:
+                self._check(topic, context)
+            offset, end, start = fetched.offset, log.end_offset, log.start.offset
+            if fetched.leader_epoch > epoch or fetched.fetched_epoch > RECORDS_EPOCH or fetched.max_bytes <= 0:
+                raise NotAtTail
+            if log.source.closed:
+                self._forget()
+                raise NotAtTail
+            if not (start <= offset <= end and log.transactions.are_absent):
+                raise NotAtTail
+            log.reader.last_used = now_s
+            if offset < end:
+                available_bytes = log.reader.available_bytes(offset, end)
+                if not available_bytes:
+                    raise NotAtTail
+                size_bytes += available_bytes
+            elif session is not None and not fetched.has_news(end, start):
+                continue
+            found.append(_Found(fetched, tail, end, start))
+        return found, size_bytes
+
+    def tail(self, fetched: FetchedPartition) -> _Tail:
+        """The tail of a partition after `look`."""
+        return self._tails[fetched]
+
+    def _find(self, fetched: FetchedPartition) -> _Tail:
+        """Raises NotAtTail if the partition is not led here, or its log is not open."""
+        key, partition, topics = fetched.topic, fetched.partition, self.cluster.topics
+        name = topics.cached_name(key) if isinstance(key, uuid.UUID) else key
+        topic = None if name is None else topics.cached(name)
+        if key is None or name is None or topic is None or not 0 <= partition < topic.partitions:
+            raise NotAtTail
+        log = self.cluster.logs.find(name, partition)
+        if log is None or not self.cluster.fleet.leads(name, partition):
+            raise NotAtTail
+        if key not in self._topics:
+            self._topics[key] = _TailTopic(name, self.rows.encoded_topic(key), topic)
+        tail = self._tails[fetched] = _Tail(self._topics[key], log)
+        return tail
+
+    def _check(self, topic: _TailTopic, context: RequestContext) -> None:
+        """The topic still exists, and the client may read it. Logs are closed when others lead their partitions."""
+        found = self.cluster.topics.cached(topic.name)
+        if found is not topic.topic:
+            if found != topic.topic:
+                self._forget()
+                raise NotAtTail
+            topic.topic = found  # it was only looked up again
+        policy = context.policy
+        if policy is not ALL_ALLOWED and not policy.allows(AclOperation.READ, ResourceType.TOPIC, topic.name):
+            raise NotAtTail
+        topic.checked = self._looks
+
+    def _forget(self) -> None:
+        self._topics.clear()
+        self._tails.clear()
+
+    def answer(self, correlation_id: int, found: Iterable[_Found], session: FetchSession | None) -> list[Buffer]:
+        """The frame of the response. A session remembers it."""
+        room, is_empty = self.max_bytes, True
+        topics: dict[_TailTopic, list[FetchedRow]] = {}
+        for fetched, tail, end, start in found:
+            read = NOTHING
+            if fetched.offset < end:
+                limit = min(room, fetched.max_bytes)
+                read = tail.log.reader.read(fetched.offset, limit, at_least_one=is_empty, before=end) or NOTHING
+                room = max(0, room - read.size_bytes)
+                is_empty = is_empty and not read.size_bytes
+            if session is None or session.answers(fetched, end, start, is_served=read.size_bytes > 0):
+                row = FetchedRow(fetched.partition, end, start, read.chunks, read.size_bytes)
+                topics.setdefault(tail.topic, []).append(row)
+        encoded = [(topic.encoded, rows) for topic, rows in topics.items()]
+        return self.rows.encode(correlation_id, self.session_id, encoded, read_committed=self.read_committed)
+
+
+class TailFetch:
+    """One request. It is answered once."""
+
+    __slots__ = (
+        "_context", "_frame", "_is_looking", "_partitions", "_place", "_session", "_started", "_tails", "_timer",
+        "_waits_at",
+    )  # fmt: skip
+
+    def __init__(
+        self, tails: Tails, frame: bytearray, context: RequestContext, place: Place,
+        partitions: Collection[FetchedPartition], session: FetchSession | None,
+    ) -> None:  # fmt: skip
+        self._tails = tails
+        self._frame = frame
+        self._context = context
+        self._place = place
+        self._partitions = partitions
+        self._session = session
+        self._started = time.perf_counter()
+        self._is_looking = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._waits_at: list[_Tail] = []
+
+    def start(self) -> None:
+        """Answer, or begin to wait. Raises NotAtTail if nothing was done."""
+        tails, session = self._tails, self._session
+        if not is_room_for_answers(tails.cluster):
+            raise NotAtTail
+        found, size_bytes = tails.look(self._context, self._partitions, session)
+        if session is not None:
+            tails.cluster.fetch_sessions.resume(session.owner, session.session_id, session.epoch, (), ())
+        self._place.api = tails.api
+        if size_bytes >= tails.min_bytes or not tails.max_wait_ms:
+            self._place.answer_at_once(self._answer(found))
+        else:
+            self._wait()
+
+    def _answer(self, found: Iterable[_Found]) -> list[Buffer]:
+        correlation_id = int.from_bytes(self._frame[CORRELATION_ID], "big", signed=True)
+        answer = self._tails.answer(correlation_id, found, self._session)
+        self._tails.metrics.answered(time.perf_counter() - self._started)
+        return answer
+
+    # Waiting
+
+    def _wait(self) -> None:
+        tails = self._tails
+        tails.waiting.add(self)
+        self._timer = asyncio.get_running_loop().call_later(tails.max_wait_ms / 1000, self._expired)
+        self._partitions = tuple(self._partitions)  # those of a session change with the client's next fetch
+        self._waits_at = [tails.tail(fetched) for fetched in self._partitions]
+        for tail in self._waits_at:
+            tail.log.waiters.add(self, at_end=True)
+
+    def stop(self) -> None:
+        """Wait no longer."""
+        self._tails.waiting.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        for tail in self._waits_at:
+            tail.log.waiters.discard(self)
+
+    def log_moved(self) -> None:
+        """Look again, once for all logs that change in the same turn of the event loop."""
+        if not self._is_looking:
+            self._is_looking = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._is_looking = False
+        if self in self._tails.waiting:
+            self._look_again(is_overdue=False)
+
+    def _expired(self) -> None:
+        self._look_again(is_overdue=True)
+
+    def _look_again(self, *, is_overdue: bool) -> None:
+        try:
+            try:
+                self._answer_if_enough(is_overdue=is_overdue)
+            except NotAtTail:
+                self.stop()
+                self._place.reply(*self._general(is_overdue=is_overdue))
+        except Exception as error:  # a defect: nothing else would answer the fetch
+            self.stop()
+            self._place.fail(error)
+
+    def _answer_if_enough(self, *, is_overdue: bool) -> None:
+        """Raises NotAtTail."""
+        tails, meter = self._tails, self._context.meter
+        if not is_room_for_answers(tails.cluster) or (meter is not None and meter.is_needed):
+            raise NotAtTail
+        found, size_bytes = tails.look(self._context, self._partitions, self._session)
+        if size_bytes >= tails.min_bytes or is_overdue:
+            self.stop()
+            self._place.answer(*self._answer(found))
+
+    def _general(self, *, is_overdue: bool) -> tuple[Call[FetchRequest], Reply]:
+        """The same fetch on the general path, for the rest of its time."""
+        tails, view = self._tails, memoryview(self._frame)
+        header = parse_header(view, flexible=is_flexible(FetchRequest, tails.version))
+        request = decode_request(FetchRequest, tails.version, view, header.body)
+        waited_ms = int(1000 * (time.perf_counter() - self._started))
+        request.max_wait_ms = 0 if is_overdue else max(1, tails.max_wait_ms - waited_ms)
+        call = Call(
+            tails.api, tails.version, header.correlation_id, tails.client_id, request, self._context, self._frame,
+            self._started,
+        )  # fmt: skip
+        parts = []
+        for fetched, tail in zip(self._partitions, self._waits_at, strict=True):
+            part = FetchPartitionState(fetched)
+            part.name, part.log = tail.topic.name, tail.log
+            parts.append(part)
+        return call, delay(call, parts, self._session)
