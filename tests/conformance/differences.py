@@ -62,7 +62,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     *(
         Difference(f"test_transactions::{test}[*]", ("*",), _NEWER_VERSION)
-        for test in ("test_open_transaction_is_aborted_by_its_own_producer", "test_timed_out_producer_goes_on")
+        for test in ("test_open_transaction_is_aborted_by_its_own_producer", "test_timed_out_producer_continues")
     ),
     *(
         Difference(f"test_transactions::{test}[*]", ("*.transaction_start_time_ms",), _STARTED_ONCE)
@@ -191,7 +191,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         )
         for before in (20, -1)
     ),
-    Difference("test_delete_records::test_log_goes_on_where_it_was[*]", ("*.ListOffsets.*",), _GONE),
+    Difference("test_delete_records::test_offsets_continue_after_deletion[*]", ("*.ListOffsets.*",), _GONE),
     Difference(
         "test_create_topics::test_which_fault_is_named[{'replicas': 2}-*]",
         ("[0].CreateTopics.*",),

@@ -61,7 +61,7 @@ def test_out_of_range(conversation: Conversation, version: int, before: int) -> 
 
 
 @case("DeleteRecords")
-def test_log_goes_on_where_it_was(conversation: Conversation, version: int) -> None:
+def test_offsets_continue_after_deletion(conversation: Conversation, version: int) -> None:
     topic = filled(conversation, name=f"deleted-on-{version}")
     delete(conversation, version, (topic, [(0, HIGH_WATERMARK)]))
     conversation.call("Produce", 9, **produce_fields(9, {topic: {0: batch(records(3))}}))

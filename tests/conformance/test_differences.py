@@ -22,7 +22,7 @@ def test_listed_difference_is_accepted() -> None:
     ENTRY.check(differences([{"Fetch": {"error_code": 1}}], [{"Fetch": {"error_code": 0}}]))
 
 
-def test_listed_difference_that_is_gone_fails() -> None:
+def test_listed_difference_that_does_not_occur_fails() -> None:
     same = [{"Fetch": {"error_code": 1}}]
     with pytest.raises(AssertionError, match="no longer differs"):
         ENTRY.check(differences(same, same))

@@ -330,7 +330,7 @@ def test_timed_out(conversation: Conversation, version: int) -> None:
 
 
 @case("InitProducerId", [3, 4, 5])
-def test_timed_out_producer_goes_on(conversation: Conversation, version: int) -> None:
+def test_timed_out_producer_continues(conversation: Conversation, version: int) -> None:
     """KIP-360: the producer names its id and epoch, whose epoch was raised once."""
     topic = shared(conversation)
     producer = Transactional(conversation, timeout_ms=SHORT_TIMEOUT_MS)

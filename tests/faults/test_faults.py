@@ -153,7 +153,7 @@ def test_a_killed_pulsar(own_pulsar: PulsarStandalone, own_gateway: GatewayProce
 
 
 @pytest.mark.timeout(400)
-def test_a_pulsar_that_stands_still(own_pulsar: PulsarStandalone, own_gateway: GatewayProcess) -> None:
+def test_a_suspended_pulsar(own_pulsar: PulsarStandalone, own_gateway: GatewayProcess) -> None:
     traffic = both_kinds(own_gateway)
     send_all(traffic)
     os.kill(own_pulsar.pid, signal.SIGSTOP)

@@ -46,7 +46,7 @@ def events(gateway: GatewayProcess, name: str) -> list[dict[str, Any]]:
     return [event for event in map(json.loads, lines) if event["event"] == name]
 
 
-def test_a_client_beside_them_goes_on(attacked: GatewayProcess) -> None:
+def test_a_correct_client_is_not_disturbed(attacked: GatewayProcess) -> None:
     [proxied] = attacked.config["kafka"]["listeners"]
     attacks = Attacks(SEED, (HOST, attacked.config["kafka"]["port"]), (HOST, proxied["port"]))
     with Witness(attacked.bootstrap) as witness:

@@ -111,7 +111,7 @@ def test_a_host_name(gateway: GatewayProcess, authority: Authority) -> None:
         assert [broker["host"] for broker in found["brokers"]] == [HOST_NAME if is_there else HOST]
 
 
-def test_a_cluster_that_nobody_uses_is_closed(gateway: GatewayProcess) -> None:
+def test_an_unused_cluster_is_closed(gateway: GatewayProcess) -> None:
     """With its tasks and its metrics. A client that connects again finds its data."""
     cluster = gateway.config["kafka"]["clusters"][1]["namespace"]
 

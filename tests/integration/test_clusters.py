@@ -272,7 +272,7 @@ def test_a_namespace_that_is_missing_is_refused(gateways: list[GatewayProcess]) 
     assert metric(gateways[0], "kafka_gateway_connections_closed_total", reason=reason) > 0
 
 
-def test_nobody_leads_what_a_gateway_does_not_serve(
+def test_a_cluster_has_no_leaders_until_all_gateways_serve_it(
     gateways: list[GatewayProcess], pulsar: PulsarStandalone, tmp_path: Path
 ) -> None:
     """A gateway without the cluster, for instance an older version, would treat the cluster's clients as its own."""
@@ -324,7 +324,7 @@ def test_a_token_names_a_cluster_which_is_opened_everywhere(gateways: list[Gatew
     assert metric(gateways[0], "kafka_gateway_cluster_bytes_in_total", cluster=cluster) > 0
 
 
-def test_usage_is_told_in_a_topic(gateways: list[GatewayProcess], pulsar: PulsarStandalone) -> None:
+def test_usage_is_published_in_a_topic(gateways: list[GatewayProcess], pulsar: PulsarStandalone) -> None:
     """Each gateway writes it for each cluster; the newest record counts."""
     kafka, own = gateways[0].config["kafka"], gateways[0].config["pulsar"]["namespace"]
     second = kafka["clusters"][1]["namespace"]

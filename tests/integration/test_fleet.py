@@ -166,7 +166,7 @@ def test_consumers_read_from_their_own_rack(gateways: list[GatewayProcess], rack
         assert all(count > 0 for count in others.values()), fetches
 
 
-def test_a_deleted_topic_is_gone_everywhere(gateways: list[GatewayProcess]) -> None:
+def test_a_deleted_topic_does_not_exist_at_any_gateway(gateways: list[GatewayProcess]) -> None:
     """It does not matter which gateway deletes it: its leader keeps nothing of it for a new topic with the same name.
     """
     topic, bootstrap = unique_topic("fleet"), gateways[0].bootstrap

@@ -60,7 +60,7 @@ def test_twenty_members_one_dies_and_one_is_suspended(gateway: GatewayProcess, t
         group.check_order()
 
 
-def test_kcat_goes_on_where_it_stopped(bootstrap: str) -> None:
+def test_kcat_continues_at_its_offset(bootstrap: str) -> None:
     topic = unique_topic("kcat-group")
     create_topic(bootstrap, topic)
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -120,7 +120,7 @@ def test_offsets_of_a_deleted_topic_go(bootstrap: str) -> None:
         time.sleep(0.2)
 
 
-def test_nobody_writes_to_internal_topics(bootstrap: str) -> None:
+def test_clients_cannot_write_to_internal_topics(bootstrap: str) -> None:
     commit_topic = unique_topic("internal")
     create_topic(bootstrap, commit_topic)
     commit(bootstrap, commit_topic, commit_topic, 1)  # now the topic exists
@@ -131,7 +131,7 @@ def test_nobody_writes_to_internal_topics(bootstrap: str) -> None:
     assert [error and error.code() for error in errors] == [KafkaError.TOPIC_EXCEPTION]
 
 
-def test_nobody_deletes_or_grows_internal_topics(gateway: GatewayProcess) -> None:
+def test_clients_cannot_delete_or_extend_internal_topics(gateway: GatewayProcess) -> None:
     """Apache Kafka permits it, and loses its groups."""
     admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
     topic = "__consumer_offsets"

@@ -84,7 +84,7 @@ REFUSED: dict[str, list[bytes]] = {
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.02])
 @pytest.mark.parametrize("how", REFUSED)
-def test_nobody_is_served_without_a_login(secured: Secured, how: str, pause_s: float) -> None:
+def test_no_client_is_served_without_a_login(secured: Secured, how: str, pause_s: float) -> None:
     """In one segment, and request by request."""
     with connected(secured.address("sasl")) as client:
         for request in [REFUSED[how]] if not pause_s else [[each] for each in REFUSED[how]]:

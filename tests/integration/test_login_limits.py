@@ -80,7 +80,7 @@ def test_an_expired_session_serves_nothing(strict: Secured) -> None:
         assert client.call("Metadata", 1, topics=[])["brokers"]
 
 
-def test_librdkafka_goes_on(strict: Secured) -> None:
+def test_librdkafka_continues_after_the_end_of_a_session(strict: Secured) -> None:
     """It does not log in again: it is disconnected, reconnects, and loses nothing."""
     config = strict.librdkafka("sasl_tls", "SCRAM-SHA-256")
     topic = new_topic(config)

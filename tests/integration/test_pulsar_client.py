@@ -126,7 +126,7 @@ def test_entries_of_all_sizes_come_back_whole_indexed_and_mutable(pulsar: Pulsar
     run(pulsar, test)
 
 
-def test_reading_starts_where_it_is_told(pulsar: PulsarAddresses) -> None:
+def test_reading_starts_at_the_requested_position(pulsar: PulsarAddresses) -> None:
     async def test(cluster: Cluster) -> None:
         topic, sends = await cluster.new_topic(), Sends()
         producer = await cluster.client.open_producer(topic, sends)
@@ -253,7 +253,7 @@ def test_a_newer_exclusive_producer_fences_the_older_one(pulsar: PulsarAddresses
     run(pulsar, test)
 
 
-def test_a_name_is_taken_from_a_producer_whose_process_stands_still(
+def test_the_name_of_a_suspended_producer_is_taken_over(
     pulsar: PulsarAddresses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name of a producer that responds is not taken: it will close itself."""

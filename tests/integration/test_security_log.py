@@ -86,7 +86,7 @@ async def test_what_one_has_written_holds_for_itself_at_once_and_soon_for_all(
         await until(lambda: one.records() == other.records() and len(one.state.acls) == 20)
 
 
-async def test_the_log_goes_on_when_its_topic_moves(pulsar: PulsarStandalone, namespace: str) -> None:
+async def test_the_log_continues_when_its_topic_moves(pulsar: PulsarStandalone, namespace: str) -> None:
     async with member(pulsar, namespace) as one, member(pulsar, namespace) as other:
         await one.write(ACL)
         await one.admin.topics._http.request("PUT", f"persistent/{namespace}/{TOPIC.replace('~', '%7E')}/unload")
@@ -104,7 +104,7 @@ async def until_written(one: Member, acl: Acl) -> None:
                 await asyncio.sleep(0.1)
 
 
-async def test_a_snapshot_stands_for_what_lies_before_it(pulsar: PulsarStandalone, namespace: str) -> None:
+async def test_a_snapshot_replaces_the_records_before_it(pulsar: PulsarStandalone, namespace: str) -> None:
     async with member(pulsar, namespace) as one:
         await one.write(ACL)
         await one.write(ACL._replace(name="gone"))

@@ -95,7 +95,7 @@ def test_a_newer_producer_fences_the_older_one(bootstrap: str, topic: str) -> No
     assert [value for _, value in read_all_values(bootstrap, topic)] == [b"new"]
 
 
-def test_a_transaction_whose_producer_is_gone_times_out(bootstrap: str, topic: str) -> None:
+def test_a_transaction_of_a_dead_producer_times_out(bootstrap: str, topic: str) -> None:
     gone = transactional(bootstrap, unique_topic("id"), transaction_timeout_ms=1_000)
     gone.begin_transaction()
     write(gone, topic, b"gone")

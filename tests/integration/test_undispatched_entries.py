@@ -63,7 +63,7 @@ def append(pulsar: PulsarStandalone, lone: GatewayProcess, topic: str, entries: 
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_an_open_log_goes_on_behind_them(
+def test_an_open_log_continues_after_them(
     pulsar: PulsarStandalone, lone: GatewayProcess, topic: str, end: str
 ) -> None:
     assert produce(lone.bootstrap, topic, [Record(b"before")], enable_idempotence=True) == [0]

@@ -71,7 +71,7 @@ def test_tokens_need_keys() -> None:
             TokensSection.model_validate(keys)
 
 
-def test_who_forwards_is_known_once_clients_are() -> None:
+def test_forwarding_needs_tls_when_clients_log_in() -> None:
     login = {"protocol": "SASL_PLAINTEXT", "mechanisms": ["SCRAM-SHA-256"]}
     open_to_all: dict[str, Any] = {"forwarding": {"host": "0.0.0.0"}}
     inside: dict[str, Any] = {"forwarding": {}}

@@ -25,12 +25,12 @@ def test_the_same_rows_in_another_order_do_not_differ() -> None:
     assert differences(canonical({"t": [(1,), (2,)]}), canonical({"t": [(2,), (1,)]})) == []
 
 
-def test_a_row_too_many_is_told_of() -> None:
+def test_an_additional_row_is_reported() -> None:
     assert differences({"t": ["[1]", "[1]"]}, {"t": ["[1]"]}) == ["t: only Kafka has [1]"]
     assert differences({"t": []}, {"t": ["[1]"]}) == ["t: only the gateway has [1]"]
 
 
-def test_a_missing_part_is_told_of() -> None:
+def test_a_missing_part_is_reported() -> None:
     assert differences({"t": ["[1]"]}, {"u": ["[1]"]}) == ["t: only Kafka has [1]", "u: only the gateway has [1]"]
 
 

@@ -90,7 +90,7 @@ def test_what_is_allowed(allowed: Allowed, history: History) -> None:
     check(history, allowed)
 
 
-def test_groups_and_gateways_are_told_apart() -> None:
+def test_groups_and_gateways_are_distinguished() -> None:
     check(History(commits=[Commit(0, 5, 0.0, 1.0, "g"), Commit(0, 3, 2.0, 3.0, "h"), Commit(1, 2, 4.0, 5.0, "g")]))
     check(History(reads=[Read("one", 1, 0, 0, b"a", 2.0, "g")], commits=[Commit(0, 5, 0.0, 1.0, "h")]))
     check(History(turns=[Turn("x", "g", 1, 0.0, 1.0), Turn("y", "h", 1, 0.0, 1.0), Turn("x", "g", 2, 2.0, 3.0)]))
@@ -100,6 +100,6 @@ def test_a_gateway_that_goes_on_in_a_newer_epoch_outlives_nobody() -> None:
     check(History(turns=[Turn("x", "g", 1, 0.0, 1.0), Turn("x", "g", 2, 2.0, 3.0), Turn("x", "g", 2, 4.0, 5.0)]))
 
 
-def test_each_violation_is_told() -> None:
+def test_each_violation_is_reported() -> None:
     with pytest.raises(AssertionError, match=r"b'b' \(partition 0, offset 1\) was acknowledged and is not in the log"):
         check(History(writes=WRITES, logs={0: [LOG[0][0], LOG[0][2]]}))

@@ -177,7 +177,7 @@ def test_the_last_one_keeps_what_it_has_until_it_goes() -> None:
     assert only.leads(world.now_ms) == set(KEYS)
 
 
-def test_a_restart_in_the_same_place_goes_on_at_once() -> None:
+def test_a_restart_with_the_same_address_is_a_member_at_once() -> None:
     world = World()
     first = world.start("a")
     world.run(1_000)
@@ -240,7 +240,7 @@ def test_an_eviction_behind_a_heartbeat_is_void() -> None:
     assert slow.membership.member.node_id in judge.membership.roster.members
 
 
-def test_news_of_topics_change_nobody() -> None:
+def test_messages_about_topics_change_no_member() -> None:
     world = World()
     only = world.start("a")
     world.run(1_000)
@@ -303,7 +303,7 @@ def test_news_are_messages_without_their_snapshots(named: str) -> None:
         assert decode_message(encode_message(message)) == message
 
 
-def test_news_whose_snapshot_is_written_otherwise_are_read_all_the_same() -> None:
+def test_messages_with_another_form_of_snapshot_are_read() -> None:
     world = World()
     world.start("a").step(0)
     news = decode_news(world.log.entries[0].replace(b'"snapshot":{', b'"snapshot": {'))

@@ -15,7 +15,7 @@ def leaders(*node_ids: int) -> dict[PartitionKey, int | None]:
     return {key: placement.leader(key) for key in KEYS}
 
 
-def test_nobody() -> None:
+def test_no_members_no_leader() -> None:
     assert Placement(()).leader(KEYS[0]) is None
 
 

@@ -63,7 +63,7 @@ def test_quiet_heartbeats_write_and_say_nothing() -> None:
     assert len(h.log.durable) == written
 
 
-def test_a_full_heartbeat_is_told_its_assignment_again() -> None:
+def test_a_full_heartbeat_gets_its_assignment_again() -> None:
     h = Harness()
     h.consumer_heartbeat("m1")
     full: dict[str, Any] = {"rebalance_timeout_ms": 1_000, "subscribed_topic_names": ["t"], "owned": ALL_T}
@@ -221,7 +221,7 @@ def test_a_member_that_does_not_revoke_in_time_is_fenced() -> None:
     assert h.consumer_heartbeat("m2", 2).answer.assignment == ALL_T
 
 
-def test_new_partitions_and_topics_are_found_when_told() -> None:
+def test_new_partitions_and_topics_are_assigned_when_topics_change() -> None:
     h = Harness()
     h.consumer_heartbeat("m1", subscribed_topic_names=["t", "l"])
     h.topics.counts |= {"t": 7, "l": 1}
@@ -310,7 +310,7 @@ def test_members_and_assignments_survive_a_change_of_coordinator() -> None:
     assert h.coordinator.describe_consumer_group("g").state == "Empty"
 
 
-def test_a_revocation_goes_on_after_a_change_of_coordinator() -> None:
+def test_a_revocation_continues_after_a_change_of_coordinator() -> None:
     old = Harness()
     old.consumer_heartbeat("m1")
     old.consumer_heartbeat("m2")

@@ -42,7 +42,7 @@ def test_fetches_of_members_too() -> None:
         assert h.coordinator.fetch_offsets(request).error is error
 
 
-def test_only_topics_that_nobody_reads_are_deleted_or_expire() -> None:
+def test_only_offsets_of_unsubscribed_topics_are_deleted_or_expire() -> None:
     h = Harness()
     h.consumer_heartbeat("m1")
     for topic in "tu":

@@ -151,7 +151,7 @@ def test_the_same_join_again_while_the_leader_assigns_changes_nothing() -> None:
     assert (again.generation, len(again.members)) == (1, 1)
 
 
-def test_members_who_do_not_rejoin_in_time_are_out() -> None:
+def test_members_that_do_not_rejoin_in_time_are_removed() -> None:
     h = Harness()
     leader, follower = h.stable(2)
     parked = h.join(leader)

@@ -54,7 +54,7 @@ def test_members_and_offsets_survive_a_change_of_coordinator() -> None:
     assert h.coordinator.describe_group("g").state == "Empty"
 
 
-def test_offsets_that_were_deleted_are_told_after_a_change_of_coordinator() -> None:
+def test_deleted_offsets_are_reported_after_a_change_of_coordinator() -> None:
     old = Harness()
     for group in ("deleted", "left", "again"):
         old.commit(3, group=group)
@@ -173,7 +173,7 @@ def test_every_wait_for_a_member_starts_anew_after_a_pause() -> None:
     assert h.heartbeat(follower, 1) is ErrorCode.UNKNOWN_MEMBER_ID, "its full time is over"
 
 
-def test_a_rebalance_goes_on_after_a_pause() -> None:
+def test_a_rebalance_continues_after_a_pause() -> None:
     h = Harness()
     leader, follower = h.stable(2)
     newcomer = h.join()

@@ -159,7 +159,7 @@ def test_a_rolling_upgrade_and_the_way_back(eager: bool) -> None:
     assert again.heartbeat(back.member_id, back.generation) is ErrorCode.NONE
 
 
-def test_a_coordinator_that_takes_over_meanwhile_goes_on() -> None:
+def test_a_coordinator_that_takes_over_continues() -> None:
     h = Harness()
     first, second = classic_group(h, 2)
     modern = Modern(h, "m1")

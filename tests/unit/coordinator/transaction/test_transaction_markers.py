@@ -26,7 +26,7 @@ def test_markers_that_fail_are_written_again() -> None:
     assert h.state() == "CompleteCommit"
 
 
-def test_a_partition_that_is_gone_needs_no_marker() -> None:
+def test_a_deleted_partition_needs_no_marker() -> None:
     h, producer = ongoing(auto=False)
     h.end(producer)
     h.finish_append()

@@ -57,7 +57,7 @@ def test_nothing_is_answered_before_the_log_has_it() -> None:
 # A producer that continues after an error sends its id and epoch
 
 
-def test_a_producer_goes_on_in_its_next_epoch() -> None:
+def test_a_producer_continues_in_its_next_epoch() -> None:
     h = Harness()
     had = h.producer()
     now = given(h.init(had).value)
@@ -102,7 +102,7 @@ def test_the_last_epoch_is_followed_by_another_id() -> None:
     assert given(h.init().value) == (101, 0)
 
 
-def test_a_producer_goes_on_from_the_last_epoch() -> None:
+def test_a_producer_continues_after_the_last_epoch() -> None:
     h = found(32_766)
     had = Producer(5, 32_766)
     now = given(h.init(had).value)

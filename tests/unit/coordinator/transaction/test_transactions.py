@@ -34,7 +34,7 @@ def test_what_is_added_already_needs_no_log() -> None:
     assert not h.log.waiting
 
 
-def test_who_may_add() -> None:
+def test_producers_that_may_add_partitions() -> None:
     h, producer = ongoing()
     assert h.add(producer, name="nobody").value is UNKNOWN
     assert h.add(Producer(7, 0)).value is UNKNOWN

@@ -35,7 +35,7 @@ async def test_two_first_clients_open_it_once(scene: Scene) -> None:
     assert FakeServices.made[0].started and FakeServices.made[0].stopped
 
 
-async def test_a_client_that_goes_takes_nothing_from_the_others(scene: Scene) -> None:
+async def test_a_client_that_disconnects_does_not_affect_others(scene: Scene) -> None:
     scene.may_prepare.clear()
     first = asyncio.ensure_future(scene.clusters.open("acme/x"))
     await settled(lambda: bool(scene.prepared))
@@ -282,7 +282,7 @@ async def test_the_gateway_stops_while_one_is_closed(scene: Scene, time: Time) -
     assert services.stopped
 
 
-async def test_one_whose_rights_are_never_loaded_is_closed(scene: Scene, time: Time) -> None:
+async def test_a_cluster_whose_acls_are_never_loaded_is_closed(scene: Scene, time: Time) -> None:
     scene.rights_error = InvalidAuthorizer("custom")
     scene.clusters.start()
     with pytest.raises(ClusterRefused):

@@ -191,7 +191,7 @@ async def test_an_offset_that_is_being_looked_up_is_not_out_of_range() -> None:
     assert await answer(started(fetch((log, 5), (other, 0), max_wait_ms=1))) == [(0, 0), (0, BATCH)]
 
 
-async def test_an_offset_out_of_range_is_told_though_others_have_enough() -> None:
+async def test_an_offset_out_of_range_is_reported_though_others_have_enough() -> None:
     log, other = FakeLog(3), FakeLog(1)
     outcome = parked(fetch((log, 5), (other, 0)))
     await settle()
@@ -205,7 +205,7 @@ async def test_a_lookup_that_takes_too_long_leaves_the_offset_as_it_is(monkeypat
     assert await answer(started(fetch((FakeLog(3), 5), max_wait_ms=1))) == [(0, 0)]
 
 
-async def test_an_error_found_late_is_told_at_once() -> None:
+async def test_a_late_error_is_reported_at_once() -> None:
     """Although the other partitions would wait for more."""
     quiet, log = FakeLog(3), FakeLog(3)
     outcome = parked(fetch((quiet, 3), (log, 9)))
@@ -236,7 +236,7 @@ async def test_once_max_wait_is_over_the_lookup_is_all_it_waits_for() -> None:
     assert await answer(outcome) == [(0, 0)]
 
 
-async def test_a_lookup_that_fails_is_told() -> None:
+async def test_a_failed_lookup_is_reported() -> None:
     log = FakeLog(3)
     outcome = started(fetch((log, 5)))
     await settle()
@@ -308,7 +308,7 @@ async def test_others_wake_it_while_a_log_does_not_open(no_grace: None) -> None:
     assert not warm.waiters
 
 
-async def test_a_log_that_cannot_be_opened_is_told_at_once() -> None:
+async def test_a_log_that_cannot_be_opened_is_reported_at_once() -> None:
     cold = opening()
     outcome = parked(fetch((cold, 0), (FakeLog(0), 0)))
     cold.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -345,7 +345,7 @@ async def test_only_near_its_end_a_log_looks_for_what_others_write() -> None:
     outcome.cancel()
 
 
-async def test_a_log_whose_opening_fails_unexpectedly_keeps_nobody_waiting() -> None:
+async def test_an_unexpected_exception_while_opening_answers_the_fetch() -> None:
     opening: Opening = asyncio.get_running_loop().create_future()
     outcome = parked(fetch((opening, 0), (FakeLog(0), 0)))
     await asyncio.sleep(0)

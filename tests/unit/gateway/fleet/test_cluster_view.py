@@ -55,7 +55,7 @@ async def test_each_cluster_is_placed_by_itself() -> None:
         assert all_three.leader(f"{ACME}/{topic}", 0) == acme.leader(topic, 0)
 
 
-async def test_nobody_leads_while_a_member_does_not_serve_the_cluster() -> None:
+async def test_there_are_no_leaders_while_a_member_does_not_serve_the_cluster() -> None:
     two = fleet(OTHER)
     acme, other = ClusterView(two, ACME), ClusterView(two, OTHER)
     assert {*placed(acme)} == {-1} and {*placed(other)} == {0, 1, 2}

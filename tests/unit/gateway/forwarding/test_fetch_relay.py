@@ -63,7 +63,7 @@ async def error(asked: Asked) -> int:
 
 
 @pytest.mark.parametrize("version", range(4, LAST + 1))
-async def test_a_fetch_from_one_leader_goes_on_as_it_came(version: int) -> None:
+async def test_a_fetch_from_one_leader_is_relayed_unchanged(version: int) -> None:
     scene = Scene()
     scene.names[TOPIC_ID] = "t"
     asked = fetch(scene, [1], version=version)
@@ -206,7 +206,7 @@ async def codes(asked: Asked) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("version", [4, 11, VERSION, LAST])
-async def test_what_the_client_may_read_goes_on_as_it_came(version: int) -> None:
+async def test_a_fetch_of_permitted_partitions_is_relayed_unchanged(version: int) -> None:
     scene = Scene(FakeRights())
     scene.names[TOPIC_ID] = "t"
     asked = fetch(scene, [1], version=version)

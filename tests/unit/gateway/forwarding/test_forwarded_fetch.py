@@ -185,7 +185,7 @@ async def test_an_old_response_is_not_used_for_a_new_request_of_the_session() ->
     assert (await rows(fetched))[1] == (0, 100, b"of 90")
 
 
-async def test_an_error_is_told_at_once() -> None:
+async def test_an_error_is_returned_at_once() -> None:
     client = Client()
     await client.know({1: 0, 2: 0})
     fetched = client.fetch({1: 0, 2: 0})

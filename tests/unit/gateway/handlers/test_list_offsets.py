@@ -85,7 +85,7 @@ async def answered(reply: Reply) -> list[tuple[int, int]]:
     return [(part.error_code, part.offset) for topic in response.topics for part in topic.partitions]
 
 
-async def test_what_is_known_is_told_at_once() -> None:
+async def test_known_ends_are_returned_at_once() -> None:
     log = FakeLog(NEW)
     outcome = list_offsets.handle(call(log, (0, EARLIEST), (1, LATEST)))
     assert outcome.future is None
@@ -93,13 +93,13 @@ async def test_what_is_known_is_told_at_once() -> None:
     assert not log.asked_ahead
 
 
-async def test_what_becomes_old_is_told_at_once_and_asked_for() -> None:
+async def test_ageing_ends_are_returned_at_once_and_refreshed() -> None:
     log = FakeLog(AGEING)
     assert await answered(list_offsets.handle(call(log, (0, EARLIEST), (1, LATEST)))) == [(0, 3), (0, 10)]
     assert log.asked_ahead == ["start", "end"]
 
 
-async def test_what_has_become_old_is_asked_for() -> None:
+async def test_old_ends_are_read_again() -> None:
     outcome = list_offsets.handle(call(FakeLog(OLD), (0, EARLIEST), (1, LATEST)))
     assert outcome.future is not None
     assert await answered(outcome) == [(0, 4), (0, 11)]
@@ -114,7 +114,7 @@ async def test_what_has_become_old_is_asked_for() -> None:
         ([(0, LATEST), (0, EARLIEST)], {}, ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_errors_are_told_whatever_is_known(
+async def test_errors_are_returned_whatever_is_known(
     partitions: list[tuple[int, int]], arguments: dict[str, Any], code: ErrorCode
 ) -> None:
     outcome = list_offsets.handle(call(FakeLog(NEW), *partitions, **arguments))

@@ -70,7 +70,7 @@ async def test_it_is_asked_once() -> None:
         assert scene.adds == [add]
 
 
-async def test_what_the_client_is_told() -> None:
+async def test_error_codes_of_clients() -> None:
     for version, code, told in (
         (OLD, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
         (OLD - 1, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),

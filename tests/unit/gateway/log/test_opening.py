@@ -42,13 +42,13 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return given
 
 
-async def test_who_wants_one_entry_asks_for_one(topic: FakeTopic, flows: list[int]) -> None:
+async def test_reading_one_entry_requests_one(topic: FakeTopic, flows: list[int]) -> None:
     at = topic.entries[1_500][0]
     assert [entry.position async for entry in read_entries(cast(PulsarClient, topic), "topic", at, at)] == [at]
     assert flows == [1]
 
 
-async def test_who_reads_on_is_given_more_at_once(topic: FakeTopic, flows: list[int]) -> None:
+async def test_reading_on_requests_more_entries(topic: FakeTopic, flows: list[int]) -> None:
     found = [entry.index async for entry in read_entries(cast(PulsarClient, topic), "topic", "earliest", topic.last)]
     assert found == list(range(1, 6_000, 2))
     assert flows[0] == 1

@@ -290,7 +290,7 @@ async def test_requests_wait_for_one_that_pulsar_does_not_serve_only_once(
     assert await scene.registry.open(TOPIC, 0) is scene.registry.find("topic", 0)
 
 
-async def test_while_it_fails_slowly_nobody_waits(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_callers_do_not_wait_while_it_fails_slowly(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "PATIENCE_S", 0)
     scene.topic.unavailable["topic-0"] = asyncio.Event()
 
@@ -312,7 +312,7 @@ async def test_while_it_fails_slowly_nobody_waits(scene: Scene, monkeypatch: pyt
     assert await scene.registry.open(TOPIC, 0) is scene.registry.find("topic", 0)
 
 
-async def test_who_waits_for_a_log_when_the_gateway_stops_is_told(scene: Scene) -> None:
+async def test_callers_that_wait_for_a_log_get_an_error_when_the_gateway_stops(scene: Scene) -> None:
     scene.topic.unavailable["topic-0"] = asyncio.Event()
     opening = asyncio.ensure_future(scene.registry.open(TOPIC, 0))
     await settle()

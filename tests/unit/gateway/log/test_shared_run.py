@@ -28,7 +28,7 @@ async def begun(work: Work, count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_who_asks_while_one_runs_gets_the_next_and_shares_it() -> None:
+async def test_callers_during_a_run_share_the_next_one() -> None:
     work = Work()
     shared = SharedRun(work)
     first = asyncio.create_task(shared.wait())
@@ -53,7 +53,7 @@ async def test_all_hear_of_a_failure_and_the_next_run_is_a_new_one() -> None:
     assert work.begun == 2
 
 
-async def test_who_gives_up_does_not_end_it_for_others() -> None:
+async def test_a_cancelled_caller_does_not_end_the_run_of_others() -> None:
     work = Work()
     shared = SharedRun(work)
     impatient, patient = asyncio.create_task(shared.wait()), asyncio.create_task(shared.wait())
@@ -65,7 +65,7 @@ async def test_who_gives_up_does_not_end_it_for_others() -> None:
         await impatient
 
 
-async def test_a_run_that_nobody_waits_for_is_begun_once() -> None:
+async def test_a_run_without_callers_is_started_once() -> None:
     work = Work()
     shared = SharedRun(work)
     for _ in range(3):
@@ -92,7 +92,7 @@ async def test_the_end_of_what_others_wait_for_too_is_an_error_to_each() -> None
         assert closed.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_who_is_cancelled_ends_alone() -> None:
+async def test_only_the_cancelled_caller_ends() -> None:
     work = asyncio.create_task(asyncio.sleep(0.01, "done"))
     waiting, other = asyncio.create_task(outcome_of(work)), asyncio.create_task(outcome_of(work))
     await asyncio.sleep(0)

@@ -114,7 +114,7 @@ async def test_what_is_refused_fails_the_login(issuer: Issuer, mechanism: str) -
     assert scene.counted(mechanism, "failed") == 1
 
 
-async def test_who_logs_in_again_stays_in_its_cluster(issuer: Issuer) -> None:
+async def test_logging_in_again_keeps_the_cluster(issuer: Issuer) -> None:
     entrance = FakeEntrance()
     scene = Scene(tokens=await verifier_of(issuer), max_reauth_ms=60_000, entrance=entrance)
     token = "token:" + issuer.token("role-1")
@@ -157,7 +157,7 @@ async def test_a_user_of_a_cluster_logs_in_there(mechanism: ScramMechanism | str
     assert scene.last.served is entrance.served[SECOND]
 
 
-async def test_who_is_no_user_of_the_cluster_is_nobody() -> None:
+async def test_a_user_of_another_cluster_is_unknown() -> None:
     entrance = FakeEntrance()
     assert (await Scene(entrance=entrance).log_in("tom", "wrong"))["error_code"] != 0
     entrance.homes["tom"] = FIRST

@@ -44,7 +44,7 @@ def test_failures_of_an_address_have_a_bound(attempts: list[tuple[int, int]]) ->
             assert total <= AT_ONCE + clock.now_ms / 1_000 * FAILURES_PER_S + most
 
 
-def test_who_fails_one_login_after_the_other_never_waits(clock: Clock) -> None:
+def test_failed_logins_one_after_the_other_are_not_delayed(clock: Clock) -> None:
     failures = FailedLogins()
     for _ in range(10 * AT_ONCE):
         clock.now_ms += failed_logins.FAILURE_DELAY_S * 1_000

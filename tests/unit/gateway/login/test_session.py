@@ -74,7 +74,7 @@ async def test_wrong_passwords(scene: Scene, user: str, password: str) -> None:
     assert scene.counted("PLAIN", "failed") == 1
 
 
-async def test_who_is_unknown_hears_the_same_as_who_is_wrong() -> None:
+async def test_an_unknown_user_gets_the_response_of_a_wrong_password() -> None:
     answers = []
     for user in (USER, "nobody"):
         plain = await Scene().log_in(user, "wrong")

@@ -301,7 +301,7 @@ async def test_plain_with_a_token(issuer: Issuer, user: str) -> None:
 
 
 @pytest.mark.parametrize("user", ["alice", "kafka/other"])
-async def test_plain_with_a_token_of_somebody_else(issuer: Issuer, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_plain_with_a_token_of_another_user(issuer: Issuer, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without_waiting(monkeypatch)
     scene = Scene(tokens=await verifier_of(issuer))
     answer = await scene.log_in(user, "token:" + issuer.token("role-1"))

@@ -67,7 +67,7 @@ def test_a_lookup_that_is_not_answered_goes_to_the_next_service_address() -> Non
     run(test)
 
 
-def test_who_was_lost_is_asked_last() -> None:
+def test_a_lost_broker_is_tried_last() -> None:
     """Even if connecting is possible, as to a suspended process: that would take connect_timeout_ms."""
 
     async def test(broker: FakeBroker, client: PulsarClient) -> None:

@@ -58,7 +58,7 @@ def leaders(fleet: Fleet) -> tuple[int, ...]:
         pytest.param(math.inf, False, (OTHER, OTHER), id="nothing ever was"),
     ],
 )
-async def test_whom_it_names(silence_s: float, held: bool, expected: tuple[int, ...]) -> None:
+async def test_advertised_leaders(silence_s: float, held: bool, expected: tuple[int, ...]) -> None:
     assert leaders(fleet_of(silence_s, held, (OWN, OTHER))) == expected
 
 
@@ -68,7 +68,7 @@ async def test_one_that_is_alone_waits_for_pulsar() -> None:
     assert node.node_id == OWN
 
 
-async def test_who_knows_that_all_have_lost_the_log_names_the_leader_of_the_epoch() -> None:
+async def test_when_all_gateways_are_cut_off_the_leader_of_the_epoch_is_advertised() -> None:
     """The others do the same: a client that sees two leaders in one epoch may use the wrong one."""
     fleet = fleet_of(9.0, False, (OWN, OTHER))
     fleet._log = cast(FleetLog, SimpleNamespace(is_lost_by_all=True))
@@ -120,7 +120,7 @@ async def test_without_several_racks_leaders_are_the_only_replicas(racks: dict[i
     assert brokers.replicas("t", 0, leader_id=1) == [1] and brokers.reader("t", 0, "a") is None
 
 
-async def test_who_comes_by_a_host_name_is_sent_to_it() -> None:
+async def test_clients_of_a_host_name_get_that_host_name() -> None:
     """Otherwise its next connection would be for another cluster."""
     listener = Listener("inside", single_address=True, cluster_hosts={"orders.example.com": "acme/orders"})
     fleet = fleet_of(0.1, True, (OWN, OTHER))

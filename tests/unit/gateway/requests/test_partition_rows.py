@@ -60,7 +60,7 @@ async def test_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     await fleet.rows(rows, "t0")
 
 
-async def test_nothing_is_kept_of_topics_that_are_gone() -> None:
+async def test_nothing_is_kept_of_deleted_topics() -> None:
     rows, fleet = PartitionRows(), Fleet()
     for number in range(100):
         await fleet.rows(rows, f"t{number}", 3)

@@ -86,7 +86,7 @@ def test_what_was_removed_decides_nothing(
 
 
 @given(st.lists(acls, max_size=8), requesters)
-def test_somebody_who_may_write_a_name_may_write_any(all_acls: list[Acl], who: Requester) -> None:
+def test_allows_any_agrees_with_trying_names(all_acls: list[Acl], who: Requester) -> None:
     """`allows_any` against trying names: those that ACLs have, and longer ones."""
     index = Acls(all_acls)
     candidates = {acl.name + suffix for acl in all_acls for suffix in ("", "~")} | {"~"}

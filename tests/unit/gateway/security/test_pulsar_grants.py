@@ -99,7 +99,7 @@ async def test_a_changed_grant_is_a_new_version(monkeypatch: pytest.MonkeyPatch)
     assert scene.authorizer.version > known and not scene.may_read(READER)
 
 
-async def test_who_has_not_logged_in_has_no_role(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_without_login_have_no_role(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.namespaces.policies.return_value = {"auth_policies": {"namespace_auth": {"ANONYMOUS": ["consume"]}}}
     await scene.authorizer.refresh()

@@ -40,7 +40,7 @@ def test_what_was_not_used_after_all_is_taken_back() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 10_000)), max_size=40), st.integers(1, 1_000))
-def test_nobody_waits_longer_than_by_all_that_it_used(uses: list[tuple[int, int]], bound: int) -> None:
+def test_the_throttle_time_is_bounded_by_the_use(uses: list[tuple[int, int]], bound: int) -> None:
     rate, now_ms, total = Rate(), 0, 0
     for pause_ms, amount in uses:
         now_ms, total = now_ms + pause_ms, total + amount

@@ -59,7 +59,7 @@ async def test_a_change_has_a_line() -> None:
     assert not any(secret.hex() in str(line) for secret in secrets)
 
 
-async def test_a_change_of_which_nobody_knows_is_told_so() -> None:
+async def test_a_change_with_unknown_result_is_logged_as_such() -> None:
     with structlog.testing.capture_logs() as lines, pytest.raises(RequestTimeoutError):
         await security(RequestTimeoutError("late")).change([acl_record(ACL, present=False)], ROOT)
     assert [line["event"] for line in lines] == ["security change with unknown result"]

@@ -70,7 +70,7 @@ async def test_other_gateways_know_when_they_look_again(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("refused", [False, True])
-async def test_a_topic_is_gone_while_pulsar_deletes_it(scene: Scene, refused: bool) -> None:
+async def test_a_topic_does_not_exist_while_pulsar_deletes_it(scene: Scene, refused: bool) -> None:
     """And it exists again, if Pulsar does not delete it; an earlier lookup does not bring it back."""
     scene.pulsar.may_delete.clear()
     scene.pulsar.refuses_deletion = refused

@@ -158,7 +158,7 @@ async def test_a_listing_under_way_does_not_undo_what_happens_here(pulsar: FakeT
 
 
 @pytest.mark.parametrize("name", ["t_1", "t.1"])
-async def test_names_collide_with_topics_that_nobody_has_looked_up(pulsar: FakeTopics, name: str) -> None:
+async def test_names_collide_with_topics_that_were_never_looked_up(pulsar: FakeTopics, name: str) -> None:
     pulsar.properties[PREFIX + ("t.1" if name == "t_1" else "t_1")] = {}
     with pytest.raises(KafkaError, match="collides") as raised:
         await new_catalog(pulsar).create(name, 1, {})

@@ -99,7 +99,7 @@ def test_impossible_lengths_are_corrupt(length: int) -> None:
 @pytest.mark.parametrize(
     ("magic", "error"), [(0, InvalidBatch), (1, InvalidBatch), (3, CorruptBatch), (-1, CorruptBatch)]
 )
-def test_other_magics_are_told_apart(magic: int, error: type[Exception]) -> None:
+def test_other_magics_are_distinguished(magic: int, error: type[Exception]) -> None:
     data = altered(16, ">b", magic)
     with pytest.raises(error):
         list(batch.iter_headers(data))

@@ -157,7 +157,7 @@ def test_offsets_in_magic_0_are_absolute() -> None:
         pytest.param(bytes(encode_batch([Record(0, T0, None, None)])), id="magic 2"),
     ],
 )
-def test_sets_nobody_may_send_are_invalid(data: bytes) -> None:
+def test_sets_that_clients_may_not_send_are_invalid(data: bytes) -> None:
     with pytest.raises(InvalidBatch):
         parse_message_set(data, 1 << 20)
 

@@ -132,7 +132,7 @@ def test_unknown_users_look_known() -> None:
 @pytest.mark.parametrize(
     "message", ["n,,n={},r=abc", "n,a={0},n={0},r=abc", "n,,n=user,r={}", "n,,n=user,r=abc,m={}"]
 )
-def test_who_is_unknown_leaves_little_to_keep(message: str) -> None:
+def test_an_unknown_user_uses_little_memory(message: str) -> None:
     """A first message is kept while the final one is awaited, in three copies."""
     assert ScramServer(SHA_256, SERVER_NONCE).first(message.format("x" * 1_000).encode())
     with pytest.raises(LoginFailed, match="too long"):

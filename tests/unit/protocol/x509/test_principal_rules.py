@@ -49,7 +49,7 @@ def test_rules(rules: str, name: str, principal: str | None) -> None:
 @pytest.mark.parametrize(
     "rules", ["", "default", "RULE:abc", "RULE:a/b", "DEFAULT x", "RULE:(/x/", "RULE:a/b/Z", "RULE:a/b/LU"]
 )
-def test_what_nobody_can_follow(rules: str) -> None:
+def test_invalid_rules(rules: str) -> None:
     with pytest.raises(MalformedRule):
         parse_rules(rules)
 

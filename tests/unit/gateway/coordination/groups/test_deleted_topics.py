@@ -54,7 +54,7 @@ def delete_request(name: str) -> Any:
     return SimpleNamespace(topics=[SimpleNamespace(name=name, topic_id=None)])
 
 
-async def test_a_deletion_goes_on_when_its_client_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deletion_continues_when_its_client_disconnects(monkeypatch: pytest.MonkeyPatch) -> None:
     async with group_scene(monkeypatch) as scene:
         topic = scene.catalog.add("t")
         await scene.commit("g", topic, 7)
@@ -92,7 +92,7 @@ async def test_offsets_of_a_topic_that_stays_stay(monkeypatch: pytest.MonkeyPatc
         assert not scene.fleet.announced
 
 
-async def test_a_partition_that_is_loaded_later_hears_of_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partition_that_is_loaded_later_gets_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
     async with group_scene(monkeypatch) as scene:
         topic = scene.catalog.add("t")
         await scene.commit("g", topic, 7)

@@ -87,7 +87,7 @@ async def test_what_kafka_refuses_is_refused(pulsar: FakePulsar, own: dict[str, 
     assert await configs.all() == {}
 
 
-async def test_bounds_include_what_the_gateway_is_told(pulsar: FakePulsar) -> None:
+async def test_bounds_include_the_gateways_settings(pulsar: FakePulsar) -> None:
     configs = configs_on(pulsar, consumer_session_timeout_ms=6_000, consumer_heartbeat_interval_ms=500)
     await put(configs, "g", {SESSION: "6000", HEARTBEAT: "500"})
     with pytest.raises(KafkaError, match="must be greater than"):

@@ -37,7 +37,7 @@ async def test_a_lapse_of_the_lease_is_not_taken_for_an_empty_list(monkeypatch: 
         assert await ids(scene) == (ErrorCode.NONE, {"g"})
 
 
-async def test_a_partition_that_fails_to_load_is_told_until_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partition_that_fails_to_load_is_reported_until_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_partition, "PAUSE_FIRST_S", 0.001)
     async with group_scene(monkeypatch, start=False) as scene:
         failing = scene.client.topics[scene.offsets_topic.pulsar_topic(1)]

@@ -277,7 +277,7 @@ async def test_every_commit_is_answered_when_the_partition_is_lost() -> None:
     await harness.partition.resign()
 
 
-async def test_resigning_ends_though_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_resigning_ends_though_its_caller_was_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_partition, "RESIGN_S", 0.01)
     harness = await Harness().start()
     await harness.commit(7)

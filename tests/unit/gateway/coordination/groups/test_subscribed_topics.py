@@ -126,7 +126,7 @@ async def test_a_regular_expression_needs_the_topics_that_match() -> None:
         topics.knows([], "(")
 
 
-async def test_changes_are_told_when_looked_up() -> None:
+async def test_changes_are_reported_when_looked_up() -> None:
     async with Follower(FakeCatalog(t=3), regexes=["t.*"]).running() as follower:
         assert await follower.next_change() == {"t"}
         follower.catalog.change("tt", 1)

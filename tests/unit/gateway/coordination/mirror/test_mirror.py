@@ -115,7 +115,7 @@ async def test_removed_offsets_take_their_subscription_along(harness: Harness) -
     assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {}, "what was read before is not believed"
 
 
-async def test_groups_of_other_gateways_and_topics_that_are_gone(harness: Harness) -> None:
+async def test_groups_of_other_gateways_and_deleted_topics(harness: Harness) -> None:
     harness.commit("g", T0, None)
     harness.commit("g", TopicPartition("gone", 0), 7)
     harness.commit("g", TopicPartition("t", 999), 7)
@@ -222,7 +222,7 @@ async def test_a_failed_look_is_an_error_once(harness: Harness) -> None:
     assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {}
 
 
-async def test_a_group_that_has_read_in_another_cluster_goes_on_behind_it(harness: Harness) -> None:
+async def test_a_group_that_has_read_in_another_cluster_continues_after_that(harness: Harness) -> None:
     """Replication moves subscriptions, and removes their offset."""
     harness.cursors.replicated = True
     harness.cursors.bare = {("t-0", "g")}

@@ -114,7 +114,7 @@ async def test_a_record_that_cannot_be_read_is_passed_over() -> None:
     await second.partition.resign()
 
 
-async def test_a_leader_that_is_fenced_answers_that_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fenced_leader_answers_not_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_partition, "PAUSE_SUPERSEDED_S", 60)
     first = await Harness().start()
     await first.count()
@@ -157,7 +157,7 @@ async def test_takes_a_lost_partition_again(monkeypatch: pytest.MonkeyPatch) -> 
     await harness.partition.resign()
 
 
-async def test_without_the_lease_it_is_paused_and_goes_on_with_full_times() -> None:
+async def test_without_the_lease_it_is_paused_and_then_timeouts_start_again() -> None:
     harness = await Harness().start()
     await harness.count()
     waiting = harness.wait()

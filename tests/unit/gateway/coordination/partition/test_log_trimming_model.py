@@ -144,7 +144,7 @@ class Life:
 
 @settings(max_examples=300)
 @given(st.lists(STEPS, min_size=5, max_size=40))
-def test_the_trimmed_log_tells_what_the_whole_log_tells(steps: list[tuple[str, object]]) -> None:
+def test_the_trimmed_log_has_the_state_of_the_whole_log(steps: list[tuple[str, object]]) -> None:
     async def live() -> None:
         life = Life()
         await life.start()

@@ -53,7 +53,7 @@ class OwnCoordinators(Coordinators[TransactionCoordinator]):
         return True
 
 
-async def test_it_goes_on_when_the_transaction_before_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_continues_when_the_previous_transaction_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adding, "PATIENCE_S", WAIT_S)
     coordinators = OwnCoordinators()
     answer = asyncio.create_task(add_when_free(coordinators, REQUEST))

@@ -142,7 +142,7 @@ async def test_a_gateway_that_has_slept_sends_nothing() -> None:
     assert not scene.here and scene.peers.asked.empty()
 
 
-async def test_markers_of_raised_epochs_are_told_as_such() -> None:
+async def test_markers_of_raised_epochs_have_their_version() -> None:
     scene = Scene()
     scene.write("1", [THERE], version=2)
     asked = await scene.peers.next()
@@ -168,7 +168,7 @@ async def test_what_leaders_answer() -> None:
         assert await scene.outcome("1", HERE) is outcome
 
 
-async def test_an_unknown_partition_is_gone_if_pulsar_says_so_too() -> None:
+async def test_an_unknown_partition_counts_as_deleted_if_pulsar_confirms_it() -> None:
     for known, outcome in (
         (None, MarkerOutcome.GONE), (3, MarkerOutcome.GONE), (4, MarkerOutcome.FAILED),
         (PulsarError("away"), MarkerOutcome.FAILED),
@@ -242,7 +242,7 @@ async def test_large_transactions_are_cut() -> None:
     assert {outcome for [outcome] in scene.outcomes.values()} == {MarkerOutcome.WRITTEN}
 
 
-async def test_nobody_else_waits_until_it_is_known_that_a_topic_is_gone() -> None:
+async def test_other_markers_do_not_wait_for_the_check_of_a_deleted_topic() -> None:
     scene = Scene()
     scene.may_look_up.clear()
     gone = TopicPartition("gone", 1)

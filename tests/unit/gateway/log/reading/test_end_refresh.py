@@ -33,7 +33,7 @@ async def test_receipts_that_reach_the_target_end_a_refresh(scene: Scene) -> Non
     assert scene.log.end_offset == 2
 
 
-async def test_a_refresh_hears_of_a_reader_that_cannot_be_had(scene: Scene) -> None:
+async def test_a_refresh_fails_when_no_reader_can_be_opened(scene: Scene) -> None:
     scene.topic.write(bytes(batch(1)), 1, "other", 1)
     for reader in scene.topic.readers:
         reader.permits = -1_000_000
@@ -44,7 +44,7 @@ async def test_a_refresh_hears_of_a_reader_that_cannot_be_had(scene: Scene) -> N
         await refresh
 
 
-async def test_who_asks_for_the_end_often_is_told_what_is_known() -> None:
+async def test_frequent_requests_for_the_end_get_the_known_one() -> None:
     scene = Scene()
     assert not scene.log.end.checked_within(60)
     await scene.log.end.refresh(at_most_every_s=60)
@@ -58,7 +58,7 @@ async def test_who_asks_for_the_end_often_is_told_what_is_known() -> None:
     await scene.log.close()
 
 
-async def test_an_end_that_could_not_be_told_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_that_could_not_be_read_is_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     with monkeypatch.context() as broken:
         broken.setattr(FakeReader, "last_position", AsyncMock(side_effect=ConnectionLostError("lost")))
@@ -71,7 +71,7 @@ async def test_an_end_that_could_not_be_told_is_asked_for_again(monkeypatch: pyt
     await scene.log.close()
 
 
-async def test_who_waits_for_the_end_of_a_silent_log_hears_that_it_is_closed(
+async def test_waiting_for_the_end_of_a_silent_log_fails_when_it_is_closed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the meantime the gateway checks whether brokers do not dispatch the rest."""

@@ -27,7 +27,7 @@ def lookup_in(topic: FakeTopic) -> EntryLookup:
     return EntryLookup(cast(PulsarClient, topic), cast(AdminClient, topic))
 
 
-async def test_what_the_admin_api_tells_needs_no_reading(topic: FakeTopic) -> None:
+async def test_entries_from_the_admin_api_are_not_read(topic: FakeTopic) -> None:
     found = await lookup_in(topic).entry("topic", Position(3, 2))
     assert found is not None
     assert (found.index, found.num_messages) == (8, 5)

@@ -126,7 +126,7 @@ async def test_its_turn_lasts_for_a_while() -> None:
     scene.close()
 
 
-async def test_without_others_a_reader_goes_on(turns_end_at_once: None) -> None:
+async def test_without_others_a_reader_continues(turns_end_at_once: None) -> None:
     scene = Scene(partitions=1, entries=20, max_readers=1)
     for _ in range(30):
         await scene.fetch()
@@ -160,7 +160,7 @@ async def test_a_reader_that_failed_gives_way(monkeypatch: pytest.MonkeyPatch) -
     scene.close()
 
 
-async def test_positions_that_nobody_wants_any_more_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_positions_without_a_waiting_fetch_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "WANTED_S", 0)
     scene = Scene(partitions=4, max_readers=1)
     for log in scene.logs[1:3]:

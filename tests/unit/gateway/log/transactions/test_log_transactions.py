@@ -58,7 +58,7 @@ async def test_the_next_leader_knows_what_is_open_and_aborted(scene: Transaction
     assert await decided(other) == before == (2, [(7, 1)])
 
 
-async def test_who_only_reads_follows(scene: TransactionScene) -> None:
+async def test_a_gateway_that_only_reads_follows(scene: TransactionScene) -> None:
     reader = await scene.opened()
     assert reader.transactions.loaded
     await scene.begin(7)
@@ -99,7 +99,7 @@ async def test_a_log_without_transactions_costs_no_request(scene: TransactionSce
     assert transaction_flag.flagged_position(scene.topic.properties) is not None
 
 
-async def test_batches_that_nobody_has_verified_are_refused(scene: TransactionScene) -> None:
+async def test_unverified_batches_are_refused(scene: TransactionScene) -> None:
     with pytest.raises(KafkaError) as error:
         await scene.begin(7, verified=False)
     assert error.value.code == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -117,7 +117,7 @@ async def test_a_marker_undoes_verifications(scene: TransactionScene) -> None:
     assert error.value.code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-async def test_an_open_transaction_goes_on_under_the_next_leader(scene: TransactionScene) -> None:
+async def test_an_open_transaction_continues_under_the_next_leader(scene: TransactionScene) -> None:
     await scene.begin(7)
     await scene.lead()
     assert await scene.begin(7, verified=False) == [(2, None)]
@@ -125,7 +125,7 @@ async def test_an_open_transaction_goes_on_under_the_next_leader(scene: Transact
         await scene.begin(7, epoch=1, verified=False)
 
 
-async def test_who_is_doubted_is_verified_though_a_transaction_is_open(scene: TransactionScene) -> None:
+async def test_a_doubted_producer_is_verified_though_a_transaction_is_open(scene: TransactionScene) -> None:
     await scene.begin(7)
     scene.log.transactions.doubt(7)
     with pytest.raises(KafkaError) as error:

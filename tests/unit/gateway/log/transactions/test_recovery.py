@@ -160,7 +160,7 @@ async def test_a_short_log_with_a_native_tail(no_settling: None) -> None:
     assert found[0] == scene.topic.entries[0][0]
 
 
-async def test_what_no_checkpoint_tells_is_not_forgotten(no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_aborted_ones_without_checkpoint_are_kept(no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As while Pulsar answers slowly, or after a long native tail."""
     monkeypatch.setattr(log_transactions, "MAX_ABORTED", 6)
     monkeypatch.setattr(log_transactions, "KEPT_ABORTED", 3)
@@ -219,7 +219,7 @@ async def test_more_is_aborted_than_one_entry_can_tell(no_settling: None) -> Non
     assert scene.log.transactions.aborted_between(0, 10**6) == fresh.transactions.aborted_between(0, 10**6)
 
 
-async def test_somebody_elses_checkpoint(no_settling: None) -> None:
+async def test_checkpoints_of_native_producers(no_settling: None) -> None:
     scene = TransactionScene()
     await scene.lead()
     await scene.begin(1)

@@ -339,7 +339,7 @@ class TestReplay:
         assert state.find_duplicate(header(1, 0, 2)) is None
 
 
-def test_active_producers_are_told_by_their_last_written_batch() -> None:
+def test_active_producers_are_listed_with_their_last_written_batch() -> None:
     state = ProducerState(10)
     state.replay(header(1, 0, 0, 5)._replace(max_timestamp=70), 100)
     state.begin(header(1, 0, 5)._replace(max_timestamp=80))  # in flight

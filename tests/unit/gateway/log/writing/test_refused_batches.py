@@ -49,7 +49,7 @@ def test_a_refused_batch_that_another_leader_wrote_is_not_waited_for() -> None:
     refused.check("t", 0, batch(501))
 
 
-def test_who_has_heard_of_the_refusal_may_go_on() -> None:
+def test_a_producer_that_got_the_refusal_may_continue() -> None:
     """With five batches in flight, the sixth is sent when the first is answered. The log has none of them."""
     refused = RefusedBatches()
     for sequence in range(3, 8):
