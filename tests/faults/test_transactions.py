@@ -35,6 +35,7 @@ RECOVERY_S = 120.0
 COPIED = int(os.environ.get("COPIER_RECORDS", "2000"))
 TRANSACTION_SIZE = 100 if COPIED < 10_000 else 500
 COPIED_WITHIN_S = 180.0 + COPIED / 50
+pytestmark = pytest.mark.timeout(300 + 60 * (ROUNDS - 1) + COPIED // 50)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,8 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import pytest
+
 from tests.integration.confluent import Record, create_topic, produce
 from tests.support.names import unique_topic
 from tests.support.streams_application import WordCount
@@ -20,6 +22,7 @@ LINES = int(os.environ.get("STREAMS_LINES", "600"))
 WORDS = [f"word{number}" for number in range(7)]
 KILLS = 2
 WITHIN_S = 120.0 + LINES / 50
+pytestmark = pytest.mark.timeout(300 + LINES // 50)
 
 
 def test_every_word_is_counted_once(bootstrap: str, tmp_path: Path) -> None:

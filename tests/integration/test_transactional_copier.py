@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.integration.confluent import Record, committed, create_topic, produce, watermarks
 from tests.support.names import unique_topic
 from tests.support.transactional_copier import Copier, await_copied, committed_values, copying, keep_copying
@@ -16,6 +18,7 @@ PARTITIONS = 2
 RECORDS = int(os.environ.get("COPIER_RECORDS", "1500")) // PARTITIONS
 TRANSACTION_SIZE = 100 if RECORDS < 10_000 else 500
 WITHIN_S = 60.0 + RECORDS / 100
+pytestmark = pytest.mark.timeout(300 + RECORDS // 50)
 
 
 def test_copiers_that_are_killed(bootstrap: str, tmp_path: Path) -> None:
