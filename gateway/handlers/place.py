@@ -1,4 +1,4 @@
-"""Where the answer to a request goes that is handled without a `Call`."""
+"""The place of a response to a request that is handled without a `Call`."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from protocol.kafka.buffers import Buffer
 
 
 class Place(Protocol):
-    """The place of an answer in the order of a connection's answers."""
+    """The place of a response in the order of a connection's responses."""
 
     api: Api
-    """Which requests may overtake this one depends on it."""
+    """It determines which requests may overtake this one."""
 
     def answer_at_once(self, buffers: list[Buffer]) -> None:
         """Answer with a frame, while the request is being handled."""
 
     def answer(self, *buffers: Buffer) -> None:
-        """The same later."""
+        """Answer with a frame, later."""
 
     def respond(self, call: Call, response: Response) -> None:
         """Answer later, with the response to a call."""
 
     def reply(self, call: Call, reply: Reply) -> None:
-        """The same, with the reply of a handler."""
+        """Answer later, with the reply of a handler."""
 
     def fail(self, error: Exception) -> None:
-        """There is no answer, because of a defect: the connection is closed."""
+        """There is no response, because of a defect: the connection is closed."""

@@ -1,8 +1,8 @@
 """The fast path of OffsetCommit: requests that differ from an earlier one of their connection only in their offsets.
 
-A consumer commits the same partitions again and again. All but the offsets is compared, not decoded, and if all of them
-are stored, the answer is the earlier one. Any other request takes the general path (`offset_commit`); this path has
-done nothing then. So both paths give the same answers, and a test compares them.
+A consumer commits the same partitions repeatedly. Everything except the offsets is compared, not decoded. If all
+offsets are stored, the response is the same as the earlier one. Any other request takes the general path
+(`offset_commit`); this path has changed nothing then. So both paths give the same responses, and a test compares them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _KEY_BYTES, _CORRELATED_BYTES = 4, 8
 
 
 class KnownCommits:
-    """The last common kind of OffsetCommit request of one connection."""
+    """The last request of the frequent kind on one connection."""
 
     def __init__(self) -> None:
         self._known: KnownCommit | None = None
         self._last_bytes = 0
 
     def learn(self, call: Call[OffsetCommitRequest]) -> None:
-        """Remember a decoded request, if it may come again: the one before it was of the same size."""
+        """Remember a decoded request, if it may be repeated: the previous one had the same size."""
         if call.frame is None or call.version < FIRST_VERSION or len(call.frame) > MAX_FRAME_BYTES:
             return
         last_bytes, self._last_bytes = self._last_bytes, len(call.frame)
@@ -46,12 +46,12 @@ class KnownCommits:
             self._known = KnownCommit.of(call, call.frame)
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
-        """Handle a request with other offsets than the known one. False: nothing was done."""
+        """Handle a request with other offsets than the known one. Returns False if nothing was done."""
         return self._known is not None and self._known.handle(frame, context, place)
 
 
 class KnownCommit:
-    """A request without its offsets, and what follows from it."""
+    """A request without its offsets, and values derived from it."""
 
     def __init__(self, call: Call[OffsetCommitRequest], frame: bytearray, topics: Mapping[str, Topic]) -> None:
         """`topics` are those of the request."""
@@ -64,7 +64,7 @@ class KnownCommit:
         ends = [*self._positions, len(frame)]
         starts = [_CORRELATED_BYTES, *(position + OFFSET.size for position in self._positions)]
         self._rest = [(0, bytes(frame[:_KEY_BYTES]))]
-        """All but the correlation id and the offsets, by position."""
+        """Everything except the correlation id and the offsets, by position."""
         self._rest += [(start, bytes(frame[start:end])) for start, end in zip(starts, ends, strict=True)]
         self._rows = [
             (TopicPartition(topic.name, row.partition_index), row.committed_metadata, topics[topic.name].topic_id.bytes)
@@ -88,7 +88,7 @@ class KnownCommit:
         return cls(call, frame, topics) if any(topic.partitions for topic in call.request.topics) else None
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
-        """False: nothing was done."""
+        """Returns False if nothing was done."""
         if len(frame) != self._size_bytes or not self._may_commit(context):
             return False
         for position, rest in self._rest:
@@ -121,7 +121,7 @@ class KnownCommit:
         return True
 
     def _may_commit(self, context: RequestContext) -> bool:
-        """The topics are as they were, and the client may read them and their group."""
+        """The topics are unchanged, and the client may read them and their group."""
         known = self._call.cluster.topics
         for name, topic in self._topics.items():
             found = known.cached(name)

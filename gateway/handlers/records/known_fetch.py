@@ -1,10 +1,10 @@
 """The fast path of Fetch: requests that differ from an earlier one of their connection only in their partitions.
 
-A consumer at the end of its partitions sends thousands of them, in a fetch session or without one. The bytes before
-the partitions are compared, not decoded, and the answer comes from memory (`tail_fetch`).
+A consumer at the end of its partitions sends thousands of them, in a fetch session or without one. The bytes before the
+partitions are compared, not decoded, and the response comes from memory (`tail_fetch`).
 
-Any other request takes the general path (`fetch`); this path has done nothing then. So both paths give the same
-answers, and a test compares them. In particular, no error is determined here.
+Any other request takes the general path (`fetch`); this path has changed nothing then. So both paths give the same
+responses, and a test compares them. In particular, errors are left to the general path.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _KEY_BYTES, _CORRELATED_BYTES, _EPOCH_BYTES = 4, 8, 4
 
 
 class KnownFetches:
-    """The last common kind of Fetch request of one connection."""
+    """The last Fetch request of the frequent kind on one connection."""
 
     def __init__(self) -> None:
         self._known: KnownFetch | None = None
         self._waiting: set[TailFetch] = set()
 
     def learn(self, call: Call[FetchRequest]) -> None:
-        """Remember the beginning of a decoded request, if it is a common one."""
+        """Remember the beginning of a decoded request, if it is of the frequent kind."""
         if call.frame is None or not _is_common(call) or (self._known is not None and self._known.begins(call.frame)):
             return
         start = call.frame[: session_epoch_position(call.frame, call.version)]
         self._known = KnownFetch(call, bytes(start), self._waiting)
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
-        """Handle a request with the known beginning. False: nothing was done."""
+        """Handle a request with the known beginning. Returns False if nothing was done."""
         if self._known is None or self._waiting:  # only connections of other gateways have two fetches in flight
             return False
         return self._known.handle(frame, context, place)
@@ -68,7 +68,7 @@ def _change(fetched: FetchedPartition, row: AskedRow) -> None:
 
 
 class KnownFetch:
-    """The bytes before the session's epoch, and what follows from them."""
+    """The bytes before the session's epoch, and values derived from them."""
 
     def __init__(self, call: Call[FetchRequest], start: bytes, waiting: set[TailFetch]) -> None:
         """`waiting` gets the fetches that wait."""
@@ -85,7 +85,7 @@ class KnownFetch:
         return frame.startswith(self._start, _CORRELATED_BYTES) and frame.startswith(self._key)
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
-        """False: nothing was done."""
+        """Returns False if nothing was done."""
         if len(frame) > MAX_FRAME_BYTES or not self.begins(frame):
             return False
         epoch_at = _CORRELATED_BYTES + len(self._start)

@@ -1,6 +1,6 @@
-"""Fetches from the ends of open logs, which are in memory. While there is too little, a fetch waits at the logs.
+"""Fetches from the ends of open logs, which are in memory. Without enough data, a fetch waits for the logs to grow.
 
-There are no objects for the rows of the request and of the answer. If anything unusual happens while a fetch waits, it
+There are no objects for the rows of requests and responses. If anything unusual happens while a fetch waits, it
 continues on the general path (`fetch`).
 """
 
@@ -30,9 +30,9 @@ from protocol.kafka.handwritten.fetch_rows import FetchedRow, fetch_rows
 from protocol.kafka.messages.records import FetchRequest
 
 MAX_TAILS = 1_000
-"""About so many partitions are remembered for one connection."""
+"""The approximate number of partitions that are kept for one connection."""
 CORRELATION_ID = slice(4, 8)
-"""Its place in a request."""
+"""The position of the correlation id in a request."""
 NOTHING = Slice([], 0, 0)
 
 
@@ -48,10 +48,10 @@ class _TailTopic:
     def __init__(self, name: str, encoded: bytes, topic: Topic) -> None:
         self.name = name
         self.encoded = encoded
-        """Its id or name in answers."""
+        """Its id or name in responses."""
         self.topic = topic
         self.checked = 0
-        """The number of the last look for which it was checked."""
+        """The number of the last `look` that checked it."""
 
 
 class _Tail(NamedTuple):
@@ -60,7 +60,7 @@ class _Tail(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A partition of an answer, and the offsets of its log."""
+    """A partition of a response, and the offsets of its log."""
 
     fetched: FetchedPartition
     tail: _Tail
@@ -69,7 +69,7 @@ class _Found(NamedTuple):
 
 
 class Tails:
-    """The logs of one connection's common fetches, and what else is the same for all these fetches."""
+    """The logs of one connection's frequent fetches, and other values that all these fetches share."""
 
     def __init__(self, call: Call[FetchRequest], waiting: set[TailFetch]) -> None:
         """`waiting` gets the fetches that wait."""
@@ -90,7 +90,7 @@ class Tails:
     def look(
         self, context: RequestContext, partitions: Iterable[FetchedPartition], session: FetchSession | None
     ) -> tuple[list[_Found], int]:
-        """The partitions for the answer, and the size of their records. Raises NotAtTail."""
+        """The partitions for the response, and the size of their records. Raises NotAtTail."""
         self._looks += 1
         if len(self._tails) > MAX_TAILS:
             self._forget()
@@ -125,7 +125,7 @@ class Tails:
         return self._tails[fetched]
 
     def _find(self, fetched: FetchedPartition) -> _Tail:
-        """Raises NotAtTail if the partition is not led here, or its log is not open."""
+        """Raises NotAtTail if this gateway does not lead the partition, or its log is not open."""
         key, partition, topics = fetched.topic, fetched.partition, self.cluster.topics
         name = topics.cached_name(key) if isinstance(key, uuid.UUID) else key
         topic = None if name is None else topics.cached(name)
@@ -146,7 +146,7 @@ class Tails:
             if found != topic.topic:
                 self._forget()
                 raise NotAtTail
-            topic.topic = found  # it was only looked up again
+            topic.topic = found  # the topic was only looked up again
         policy = context.policy
         if policy is not ALL_ALLOWED and not policy.allows(AclOperation.READ, ResourceType.TOPIC, topic.name):
             raise NotAtTail
@@ -223,13 +223,13 @@ class TailFetch:
         tails = self._tails
         tails.waiting.add(self)
         self._timer = asyncio.get_running_loop().call_later(tails.max_wait_ms / 1000, self._expired)
-        self._partitions = tuple(self._partitions)  # those of a session change with the client's next fetch
+        self._partitions = tuple(self._partitions)  # the partitions of a session change with the client's next fetch
         self._waits_at = [tails.tail(fetched) for fetched in self._partitions]
         for tail in self._waits_at:
             tail.log.waiters.add(self, at_end=True)
 
     def stop(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         self._tails.waiting.discard(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -237,7 +237,7 @@ class TailFetch:
             tail.log.waiters.discard(self)
 
     def log_moved(self) -> None:
-        """Look again, once for all logs that change in the same turn of the event loop."""
+        """Check again, once for all logs that change in the same turn of the event loop."""
         if not self._is_looking:
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self._look)

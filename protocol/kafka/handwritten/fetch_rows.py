@@ -44,7 +44,7 @@ _NO_REPLICA = -1
 
 
 class AskedRow(NamedTuple):
-    """A partition in a request."""
+    """A partition of a request."""
 
     topic: bytes
     """The topic's id, or its name with the length, as in the request and in its answer."""
@@ -56,7 +56,7 @@ class AskedRow(NamedTuple):
 
 
 class FetchedRow(NamedTuple):
-    """A partition in an answer, without an error. All its transactions are decided, and none was aborted."""
+    """A partition of a response, without an error. All its transactions are decided, and none was aborted."""
 
     partition: int
     high_watermark: int
@@ -144,7 +144,7 @@ class FetchRows:
         return encoded[2 if not self._flexible or encoded[0] >= 0x80 else 1 :].decode()
 
     def encoded_topic(self, topic: str | uuid.UUID) -> bytes:
-        """The same backwards."""
+        """The reverse of `topic`."""
         return topic.bytes if isinstance(topic, uuid.UUID) else encoded_string(topic, flexible=self._flexible)
 
     # Answers
@@ -153,7 +153,7 @@ class FetchRows:
         self, correlation_id: int, session_id: int, topics: Iterable[tuple[bytes, Sequence[FetchedRow]]], *,
         read_committed: bool,
     ) -> list[Buffer]:  # fmt: skip
-        """The response frame, length first, as buffers to be written in order: the same as the codec's."""
+        """The response frame, length first, as buffers to be written in order: the same bytes as the codec's."""
         buffers: list[Buffer] = []
         topics = tuple(topics)
         small = [self._start(correlation_id, session_id), array_length(len(topics), flexible=self._flexible)]
@@ -176,7 +176,7 @@ class FetchRows:
         return _framed(buffers)
 
     def _start(self, correlation_id: int, session_id: int) -> bytes:
-        """All before the topics; the length and the throttle time are 0, and there is no error."""
+        """Everything before the topics; the length and the throttle time are 0, and there is no error."""
         if self._flexible:
             return self._head.pack(0, correlation_id, 0, 0, 0, session_id)
         return self._head.pack(0, correlation_id, 0, 0, session_id)
@@ -194,7 +194,7 @@ class FetchRows:
 
 
 def _framed(buffers: list[Buffer]) -> list[Buffer]:
-    """The first buffer begins with the place of the length."""
+    """The first buffer begins with room for the length."""
     total = sum(map(len, buffers))
     buffers[0] = _INT.pack(total - _INT.size) + buffers[0][_INT.size :]
     return [b"".join(buffers)] if total < JOIN_BELOW_BYTES * len(buffers) else buffers

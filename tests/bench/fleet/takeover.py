@@ -60,7 +60,7 @@ def takeover(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None
 
         leader = started(0)
         create(leader.bootstrap, topic, TAKEN_OVER)
-        _by_librdkafka(idempotent=False)(leader.bootstrap, topic)  # from now on Pulsar has loaded the partitions
+        _by_librdkafka(idempotent=False)(leader.bootstrap, topic)  # from now on, Pulsar has loaded the partitions
         for number, (client, burst) in enumerate(BURSTS.items(), 1):
             successor = started(number)
             leader.kill()
@@ -131,7 +131,7 @@ def _by_librdkafka(*, idempotent: bool) -> Burst:
 
 
 def _by_kafka_python(*, idempotent: bool) -> Burst:
-    """As Java's client: requests of many partitions."""
+    """Like the Java client: requests with many partitions."""
 
     def burst(bootstrap: str, topic: str) -> list[float]:
         producer = KafkaProducer(

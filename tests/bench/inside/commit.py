@@ -1,4 +1,4 @@
-"""Commits of one partition each, of simple consumers. They are answered in the step after, when they are stored."""
+"""Commits of one partition each, of simple consumers. They are answered in the next step, when they are stored."""
 
 import struct
 from typing import NamedTuple
@@ -69,7 +69,7 @@ class CommitLoad:
 
 
 class CommitStep(NamedTuple):
-    """Bytes of the broker and of clients."""
+    """The input of one step: bytes of the broker and of clients."""
 
     scene: Scene
     receipts: bytes

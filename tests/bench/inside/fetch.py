@@ -1,7 +1,7 @@
-"""Fetch requests of consumers at the end of their partitions: each gets one batch, as one that keeps up does.
+"""Fetch requests of consumers at the end of their partitions: each gets one batch, like one that keeps up.
 
-In a session only the partition that had a batch is named, as Kafka's consumer does it. A fetch that waits is answered
-when a batch is written, which wakes all consumers of the topic.
+In a session, a request has only the partition that had a batch, as Kafka's consumer does it. A waiting fetch is
+answered when a batch is written, which wakes all consumers of the topic.
 """
 
 import struct
@@ -18,7 +18,7 @@ SESSION_VERSION, NAMING_VERSION = 17, 11
 """Versions of Kafka's consumer, which names topics by id, and of librdkafka."""
 _OFFSET_MARK, _EPOCH_MARK, _SESSION_MARK = 0x0123456789ABCDEF, 0x12345678, 0x23456789
 _CORRELATION_AT, _SESSION_AT = LENGTH_BYTES + 4, LENGTH_BYTES + 4 + 1 + 4 + 2
-"""In requests, and in answers of flexible versions."""
+"""Positions in requests, and in responses of flexible versions."""
 
 
 class FetchCase(NamedTuple):
@@ -33,7 +33,7 @@ class FetchCase(NamedTuple):
 
 
 class FetchLoad:
-    """Of one topic."""
+    """Load on one topic."""
 
     def __init__(self, scene: Scene, case: FetchCase) -> None:
         self.scene = scene
@@ -87,7 +87,7 @@ class FetchLoad:
 
 
 class FetchStep(NamedTuple):
-    """Bytes of consumers, and of a producer after them."""
+    """The input of one step: bytes of consumers, and then of a producer."""
 
     load: FetchLoad
     requests: Sequence[tuple[FakeClient, bytes]]
@@ -127,7 +127,7 @@ class _Consumer:
             client.ask(self._frame(topic, range(partitions), RECORDS, 0, 0))
 
     def begun(self) -> None:
-        """The answer to the first fetch has the session."""
+        """The response to the first fetch has the session."""
         if self._is_in_session:
             [answer] = self.client.received
             (session_id,) = struct.unpack_from(">i", answer, _SESSION_AT)
@@ -163,7 +163,7 @@ class _Consumer:
         return bytes(self._frame_bytes)
 
     def check_answer(self) -> None:
-        """Raises LoadError if the last fetches had other than a batch each."""
+        """Raises LoadError if the last fetches did not get one batch each."""
         if self.client.closed:
             raise LoadError("the gateway has closed a connection")
         data = memoryview(b"".join(self.client.received))

@@ -1,4 +1,4 @@
-"""Old data: a consumer reads a log from its start, again and again. Each entry holds one batch of ten records."""
+"""Old data: a consumer reads a log from its start, repeatedly. Each entry has one batch of ten records."""
 
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ class ReadLoad:
         self._offset = 0
 
     def _take_answer(self) -> None:
-        """To the last request, if it has come. Raises LoadError."""
+        """The response to the last request, if it has arrived. Raises LoadError."""
         if self.client.closed:
             raise LoadError("the gateway has closed a connection")
         data = memoryview(b"".join(self.client.received))
@@ -77,7 +77,7 @@ class ReadStep(NamedTuple):
     request: bytes
     delivered: bytes
     batches: int
-    """Those that the broker delivers."""
+    """Batches that the broker delivers."""
 
     async def run(self) -> None:
         if self.delivered:

@@ -25,12 +25,12 @@ KnownRequests = type[KnownProduces] | type[KnownFetches] | type[KnownCommits]
 
 
 class Broker(FakeBroker):
-    """Keeps what it has written, and refuses entries while it is told to."""
+    """Keeps the entries that it has written, and refuses entries while the test says so."""
 
     def __init__(self) -> None:
         super().__init__()
         self.payloads = b""
-        """Of all entries: which batches share one depends on how fast this machine is."""
+        """Payloads of all entries: which batches share an entry depends on the speed of this machine."""
         self.error: ServerError | None = None
 
     def take(self, send: CommandSend, frame: memoryview, end: int) -> BaseCommand:
@@ -59,7 +59,7 @@ class Way:
         return found
 
     def configure(self, **configs: str) -> None:
-        """The topic's configuration, from now on."""
+        """Set the topic's configuration."""
         topics = self.scene.cluster.topics._topics
         named = {name.replace("_", "."): value for name, value in configs.items()}
         topics[TOPIC] = replace(topics[TOPIC], configs=named)
@@ -68,7 +68,7 @@ class Way:
         self.client = self.scene.connect()
 
     async def answers(self, *frames: bytes) -> list[bytes]:
-        """One after the other; empty where there is none."""
+        """Responses, one after the other; empty where there is none."""
         found = []
         for frame in frames or (b"",):
             self.client.ask(frame)
@@ -81,12 +81,12 @@ class Way:
 
 
 class BothWays:
-    """Two gateways, of which one has no fast path."""
+    """Two gateways; one of them has no fast path."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, known: KnownRequests) -> None:
         self.general, self.straight = Way(), Way()
         self.taken = 0
-        """Requests that took the fast path."""
+        """The number of requests that took the fast path."""
         self._is_straight = False
         real = known.handle
 
@@ -98,7 +98,7 @@ class BothWays:
         monkeypatch.setattr(known, "handle", handle)
 
     async def ask(self, *frames: bytes) -> list[bytes]:
-        """The answers, which are the same by both ways."""
+        """The responses, which are the same for both ways."""
         return await self.run(lambda way: way.answers(*frames))
 
     async def run(self, run: Callable[[Way], Awaitable[list[bytes]]]) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Both ways of an OffsetCommit request answer alike, byte by byte, and store the same offsets."""
+"""Both ways of an OffsetCommit request give the same response, byte by byte, and store the same offsets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def one(version: int, offset: int, **fields: Any) -> bytes:
 
 class Commits(BothWays):
     async def take(self, *frames: bytes, taken: int) -> list[bytes]:
-        """The answers; `taken` of the requests took the fast path."""
+        """The responses; `taken` of the requests took the fast path."""
         self.taken = 0
         found = await self.ask(*frames)
         assert self.taken == taken

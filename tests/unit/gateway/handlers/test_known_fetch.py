@@ -1,4 +1,4 @@
-"""Both ways of a Fetch request answer alike, byte by byte, and leave the same state."""
+"""Both ways of a Fetch request give the same response, byte by byte, and leave the same state."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tests.unit.gateway.handlers.both_ways import OTHER, TOPIC, BothWays, Way
 VERSIONS = range(4, 19)
 SOME_VERSIONS = (9, 11, 12, 13, 17)
 SESSION_AT = 4 + 4 + 1 + 4 + 2
-"""The session id in answers of flexible versions, after their length."""
+"""The position of the session id in responses of flexible versions, which includes their length."""
 BATCHES = 4
-"""In each log; each of three records."""
+"""The number of batches in each log; each has three records."""
 END = 3 * BATCHES
 WAIT_MS = 20
 
@@ -94,7 +94,7 @@ class Fetches(BothWays):
         return (await super().run(compared))[:-1]
 
     async def take(self, *frames: bytes, taken: int) -> list[bytes]:
-        """The answers; `taken` of the requests took the fast path."""
+        """The responses; `taken` of the requests took the fast path."""
         self.taken = 0
         found = await self.ask(*frames)
         assert self.taken == taken
@@ -271,7 +271,7 @@ async def test_a_session_of_two_connections(both: Fetches) -> None:
 async def waits(
     both: Fetches, version: int, event: Callable[[Way], Any], *, taken: int = 1, offset: int = END, **fields: Any
 ) -> bytes:
-    """The answer to a fetch that waits until the event."""
+    """The response to a fetch that waits until the event."""
 
     async def run(way: Way) -> list[bytes]:
         found = await way.answers(one(version, 0, max_wait_ms=30_000, **fields))
@@ -382,7 +382,7 @@ async def test_a_log_start_that_moves(both: Fetches) -> None:
 
 
 class Some(AllAllowed):
-    """Allows the topics that are named at that moment."""
+    """Allows the topics that are listed at that moment."""
 
     def __init__(self) -> None:
         self.topics = {TOPIC, OTHER}
@@ -482,7 +482,7 @@ async def test_later_requests_wait_for_the_answer(both: Fetches) -> None:
 
 
 async def test_two_fetches_of_a_forwarding_gateway(both: Fetches) -> None:
-    """Its connection gets answers in the order in which they are ready."""
+    """Its connection sends responses in the order in which they are ready."""
 
     async def run(way: Way) -> list[bytes]:
         producer = way.scene.connect()
