@@ -301,7 +301,7 @@ class DelayedFetch:
         if found is None or not found.size_bytes:
             return row
         row.records = RecordChunks(found.chunks, found.size_bytes)
-        if self._params.read_committed and transactions.flagged:
+        if self._params.read_committed and not transactions.are_absent:
             aborted = transactions.aborted_between(fetched.offset, found.next_offset)
             if partition_log.source.compacted:  # the markers up to which clients would leave records out may be gone
                 chunks = committed_records(found.chunks, aborted)

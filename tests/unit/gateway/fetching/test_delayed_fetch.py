@@ -16,6 +16,7 @@ from gateway.fetching.fetch_answer import FetchAnswer, group_by_topic
 from gateway.fetching.fetch_session import FetchedPartition
 from gateway.log.entries.log_entry import Buffer, Slice
 from gateway.log.partition_log import PartitionLog
+from gateway.log.transactions.state import AbortedTransaction
 from gateway.pulsar.errors import ConnectionLostError
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.offset_span import empty_batch
@@ -38,6 +39,7 @@ class FakeLog:
         self.refresh: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.end = SimpleNamespace(refresh=self._refresh_end)
         self.reader = self
+        self.source = SimpleNamespace(compacted=False)
         self.transactions = SimpleNamespace(loaded=True, last_stable_offset=end_offset)
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True, before: int) -> Slice | None:
@@ -73,7 +75,7 @@ Opening = asyncio.Future[FakeLog]
 
 def fetch(
     *wanted: tuple[FakeLog | Opening, int], max_wait_ms: int = 60_000, min_bytes: int = 1,
-    beyond_end: ErrorCode = ErrorCode.OFFSET_OUT_OF_RANGE,
+    beyond_end: ErrorCode = ErrorCode.OFFSET_OUT_OF_RANGE, read_committed: bool = False,
 ) -> DelayedFetch:
     parts = []
     cold: dict[int, Opening] = {}
@@ -93,7 +95,7 @@ def fetch(
 
     params = FetchParams(
         max_wait_ms=max_wait_ms, min_bytes=min_bytes, room_bytes=lambda: 1 << 20, whole_first_batch=True,
-        read_committed=False, beyond_end=lambda: beyond_end,
+        read_committed=read_committed, beyond_end=lambda: beyond_end,
     )  # fmt: skip
     return DelayedFetch(params, parts, open_log, lambda rows: FetchAnswer(responses=group_by_topic(rows, by_id=False)))
 
@@ -343,6 +345,19 @@ async def test_only_near_its_end_a_log_looks_for_what_others_write() -> None:
     outcome = parked(fetch((lagging, 0), (at_end, 3), (near, 2), min_bytes=1_000_000))
     assert [log.waiters.at_end for log in (lagging, at_end, near)] == [False, True, True]
     outcome.cancel()
+
+
+async def test_aborted_transactions_are_named_as_soon_as_they_are_read() -> None:
+    """Another gateway has written them: this one still looks for the flag that says so."""
+    log = FakeLog(4)
+    log.transactions = SimpleNamespace(
+        loaded=True, last_stable_offset=4, flagged=False, are_absent=False, knows=lambda _: True,
+        aborted_between=lambda *_: [AbortedTransaction(7, 1, 2, 3)],
+    )  # fmt: skip
+    found = started(fetch((log, 0), read_committed=True))
+    assert isinstance(found, FetchAnswer)
+    aborted = found.responses[0].partitions[0].aborted_transactions
+    assert [(each.producer_id, each.first_offset) for each in aborted or ()] == [(7, 1)]
 
 
 async def test_an_unexpected_exception_while_opening_answers_the_fetch() -> None:
