@@ -93,7 +93,7 @@ def decode_record(key: bytes, value: bytes | None) -> tuple[Subject, Value] | No
         if fields is not None and fields["version"] != VERSION:
             raise UnreadableRecordError(f"version {fields['version']}")
         return decode(parts, fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise UnreadableRecordError(repr(error)) from error
 
 
@@ -132,12 +132,15 @@ def _decode_scram(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subj
 
 def _decode_quota(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subject, Value]:
     entity, quota = parts
-    return QuotaKey(frozenset(entity.items()), _text(quota)), None if fields is None else float(fields["value"])
+    names = frozenset((kind, None if name is None else _text(name)) for kind, name in entity.items())
+    return QuotaKey(names, _text(quota)), None if fields is None else float(fields["value"])
 
 
 def _text(part: Any) -> str:
+    """The part, if it can be sent to clients: JSON may have half a surrogate pair, which UTF-8 has not."""
     if not isinstance(part, str):
         raise TypeError(f"{part!r} is not a string")
+    part.encode()
     return part
 
 

@@ -3,7 +3,9 @@
     key    ["snapshot", [ledger, entry], number, count]
     value  [[key, value], ...]
 
-The snapshot includes all records up to the entry; number is the message's index among the count of messages.
+The snapshot includes all records up to the entry; number is the message's index among the count of messages. Bytes of
+a key or value that are not UTF-8 are halves of surrogate pairs in JSON (Python's `surrogateescape`): nobody can read
+such a record, but the snapshot has to keep it, because unreadable records deny everything.
 
 A snapshot is valid when all its messages exist. Records that other gateways write meanwhile may precede its messages in
 the log, although they are newer than the snapshot.
@@ -31,7 +33,7 @@ def encode_snapshot(behind: Position, records: Iterable[tuple[bytes, bytes]]) ->
         if chunks[-1] and size_bytes > MAX_ENTRY_BYTES // 2:  # half the limit: escaped quotes take twice their size
             chunks.append([])
             size_bytes = 0
-        chunks[-1].append((key.decode(), value.decode()))
+        chunks[-1].append((_to_text(key), _to_text(value)))
         size_bytes += len(key) + len(value)
     return [
         (
@@ -66,8 +68,8 @@ class Replay:
             _, behind, number, count = json.loads(key)
             if Position(*behind) != self._behind or number not in range(count):
                 return
-            chunk = [(each.encode(), content.encode()) for each, content in json.loads(value)]
-        except (ValueError, TypeError, AttributeError):
+            chunk = [(_to_bytes(each), _to_bytes(content)) for each, content in json.loads(value)]
+        except (ValueError, TypeError, AttributeError, RecursionError):
             return
         self._count = count
         self._chunks[number] = chunk
@@ -84,3 +86,11 @@ class Replay:
     def changes(records: Iterable[Record]) -> Iterator[Record]:
         """The records that are not part of a snapshot."""
         return (record for record in records if not record[0].startswith(_PREFIX))
+
+
+def _to_text(data: bytes) -> str:
+    return data.decode(errors="surrogateescape")
+
+
+def _to_bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")

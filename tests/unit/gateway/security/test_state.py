@@ -87,6 +87,16 @@ def test_a_large_snapshot_has_several_messages() -> None:
     assert contents(state_of([*replay.records()])) == contents(state)
 
 
+def test_a_snapshot_keeps_bytes_that_are_not_text() -> None:
+    """Of an unreadable record, which has to deny everything after the next start, too, and of a later version."""
+    records = [*UNREADABLE[-4:-2], (b'["later","\xed\xa0\x80"]', b"\x00\xff\xfe")]
+    state = state_of(records)
+    replay = Replay(Position(1, 1))
+    replay.take(encode_snapshot(Position(1, 1), state.records()))
+    assert {*replay.records()} == {*records}
+    assert not state_of([*replay.records()]).knows_all_acls
+
+
 MALFORMED_PARTS = [
     (b'["snapshot",no JSON', b"[]"),
     (b'["snapshot",[1,1],0]', b"[]"),
@@ -98,6 +108,8 @@ MALFORMED_PARTS = [
     (b'["snapshot",[1,1],0,1]', b"7"),
     (b'["snapshot",[1,1],0,1]', b"[[1,2]]"),
     (b'["snapshot",[1,1],0,1]', b'[["key"]]'),
+    (b'["snapshot",[1,1],0,1]', b'[["key","\\ud800"]]'),
+    (b'["snapshot",[1,1],0,1]', b"[" * 100_000),
 ]
 
 
@@ -115,12 +127,22 @@ UNREADABLE = [
     (b'["scram",1,["ann"]]', b'{"version":1,"salt":"","stored_key":"","server_key":"","iterations":4096}'),
     (b'["scram",1,null]', b'{"version":1,"salt":"","stored_key":"","server_key":"","iterations":4096}'),
     (b'["quota",{"user":"ann"},["producer_byte_rate"]]', b'{"version":1,"value":5}'),
+    (b'["quota",{"user":7},"producer_byte_rate"]', b'{"version":1,"value":5}'),
+    (b'["quota",{"user":"ann"},"producer_byte_rate"]', b'{"version":1,"value":1%s}' % (b"0" * 400)),
     (b'["acl",2,3,["orders"],"User:ann","*",3,2]', b'{"version":1}'),
+    (b'["acl",2,3,"\\ud800","User:ann","*",3,2]', b'{"version":1}'),
+    (b'["acl",2,3,"\xff","User:ann","*",3,2]', b'{"version":1}'),
+    (b'["acl",2,3,"orders","User:ann","*",3,2]', b'{"version":1,"\xff"}'),
+    (b'["acl",2,3,"orders","User:ann","*",3,2]', b"[" * 100_000),
+    (
+        b'["scram",1,"ann"]',
+        b'{"version":1,"salt":"","stored_key":"","server_key":"","iterations":Infinity}',
+    ),
 ]
 
 
 @pytest.mark.parametrize("record", UNREADABLE)
-def test_a_record_with_a_name_that_is_no_text_denies_everything(record: Record) -> None:
+def test_a_record_that_cannot_be_read_denies_everything(record: Record) -> None:
     state = state_of([record])
     assert not state.knows_all_acls
     assert (set(state.acls), state.scram, state.quotas) == (set(), {}, {})
