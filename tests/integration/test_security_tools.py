@@ -1,19 +1,27 @@
-"""kafka-acls.sh and kafka-configs.sh print the same for the gateway and for Apache Kafka."""
+"""kafka-acls.sh, kafka-configs.sh and an old admin client print the same for the gateway and for Apache Kafka."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from deploy.local.jars import artifact_classpath
+from deploy.local.java import java_executable
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
 from tests.conformance.acls import KAFKA_SETTINGS
 from tests.integration.servers import gateway_on, running
-from tests.support.kafka_tools import KafkaTools, compile_tools
+from tests.support.kafka_tools import JVM_OPTIONS, KafkaTools, compile_tools
 from tests.support.names import unique_topic
 
 ACLS, CONFIGS = "kafka.admin.AclCommand", "kafka.admin.ConfigCommand"
+OLD_ADMIN = Path(__file__).parent / "java" / "OldAcls.java"
+OLD_VERSION = "1.1.1"
+"""Its ACLs have no pattern types: version 0 of the requests."""
+JAVA_TIMEOUT_S = 60
 
 
 class Both:
@@ -22,6 +30,7 @@ class Both:
     def __init__(self, kafka: KafkaTools, gateway: KafkaTools) -> None:
         self._kafka = kafka
         self._gateway = gateway
+        self.addresses = kafka.bootstrap, gateway.bootstrap
 
     def __call__(self, tool: str, *arguments: str) -> str:
         expected, actual = self._kafka(tool, *arguments), self._gateway(tool, *arguments)
@@ -65,6 +74,21 @@ def test_acls(both: Both) -> None:
     assert "User:bob" not in both(ACLS, "--list")
     both(ACLS, "--remove", *alice, "--consumer", "--topic", "orders", "--group", "billing", "--force")
     both(ACLS, "--list")
+
+
+def test_acls_of_an_old_client(both: Both, tmp_path: Path) -> None:
+    class_path = artifact_classpath("org.apache.kafka", "kafka-clients", OLD_VERSION)
+    javac = ["javac", "-nowarn", "-cp", class_path, "-d", str(tmp_path), str(OLD_ADMIN)]
+    subprocess.run(javac, check=True, timeout=JAVA_TIMEOUT_S)
+    java = [java_executable(), *JVM_OPTIONS, "-cp", f"{tmp_path}:{class_path}", "OldAcls"]
+    expected, actual = (
+        subprocess.run([*java, address, "orders-of-old"], check=True, stdout=subprocess.PIPE, timeout=JAVA_TIMEOUT_S)
+        for address in both.addresses
+    )
+    lines = actual.stdout.decode().splitlines()
+    assert lines == expected.stdout.decode().splitlines()
+    counts = [line for line in lines if line[-1].isdigit()]
+    assert counts == ["of the topic 2", "all 4", "removed 2", "left 2", "at last 0"]
 
 
 def test_users_and_quotas(both: Both) -> None:

@@ -33,7 +33,7 @@ class KafkaTools:
 
     def __init__(self, folder: Path, bootstrap: str, *options: str) -> None:
         """`options` of the JVM."""
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
         log4j = f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}"
         command = [java_executable(), *JVM_OPTIONS, *options, log4j, "-cp", f"{folder}:{classpath('kafka')}", "Tools"]
         self._process = subprocess.Popen(
@@ -49,7 +49,7 @@ class KafkaTools:
 
     def __call__(self, tool: str, *arguments: str, reads: str = "") -> Printed:
         assert self._process.stdin is not None and self._process.stdout is not None
-        parts = (tool, reads, "--bootstrap-server", self._bootstrap, *arguments)
+        parts = (tool, reads, "--bootstrap-server", self.bootstrap, *arguments)
         # Each text has a prefix, because an empty text has no base64.
         print(*("=" + b64encode(part.encode()).decode() for part in parts), file=self._process.stdin, flush=True)
         status, _, printed = self._process.stdout.readline().partition(" ")
