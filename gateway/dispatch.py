@@ -20,7 +20,7 @@ from gateway.handlers.table import APIS
 from gateway.metering.meter import Meter
 from gateway.requests.call import Api, Call, asks
 from gateway.requests.cluster import Cluster
-from gateway.requests.context import ANONYMOUS, Client, Listener, Principal, RequestContext
+from gateway.requests.context import ANONYMOUS, GATEWAY, Client, Listener, Principal, RequestContext
 from gateway.requests.denials import DenialLog
 from gateway.requests.policy import ALL_ALLOWED, Authorized, Policy
 from gateway.requests.reply import RelayedResponse, Reply, Response
@@ -183,14 +183,14 @@ class Dispatcher:
     ) -> RequestContext:
         """The context of a connection: new, or after its client has logged in or its cluster was chosen."""
         served = served or self.own
-        policy = self._policy(served, client, listener, principal)
-        # Requests that another gateway forwards were charged in that gateway.
-        meter = None if listener.name == FORWARDING_LISTENER else served.meter
-        return RequestContext(client, listener, served.cluster, principal, policy, meter)
+        policy = self._policy(served, client, principal)
+        # Requests that another gateway forwards were authorized and charged in that gateway.
+        if listener.name == FORWARDING_LISTENER:
+            return RequestContext(client, listener, served.cluster, principal, ALL_ALLOWED, policy)
+        return RequestContext(client, listener, served.cluster, principal, policy, policy, served.meter)
 
-    def _policy(self, served: ServedCluster, client: Client, listener: Listener, principal: Principal) -> Policy:
-        """Requests that another gateway forwards were authorized in that gateway."""
-        if served.authorizer is None or listener.name == FORWARDING_LISTENER:
+    def _policy(self, served: ServedCluster, client: Client, principal: Principal) -> Policy:
+        if served.authorizer is None or principal == GATEWAY:
             return ALL_ALLOWED
         return Authorized(served.authorizer, lambda: Requester(str(principal), client.ip), self._denials)
 

@@ -265,8 +265,8 @@ DELETE_GROUPS = needs_each("groups_names", _may_delete, "results", _refused_dele
 def _subscribed_topics(call: Call[ConsumerGroupHeartbeatRequest], handle: Handle) -> Reply:
     """Checks names; the coordinator lets expressions match only topics that the client may describe (KAFKA-18813).
 
-    The coordinator of a forwarded heartbeat does not know the client's rights: topics that it assigns beyond them are
-    left out here.
+    Members with the same expression share what it matches: topics beyond the rights of this client are left out here.
+    So are those that a gateway of an older version assigns, which does not ask for the rights of clients of others.
     """
     request = call.request
     if not all(_may_describe_topic(call, name or "") for name in request.subscribed_topic_names or ()):

@@ -28,6 +28,7 @@ from gateway.handlers.records.produce import look_up_names, names_known
 from gateway.requests.call import Call, ClosesConnection, asks
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, RequestContext
+from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.reply import RelayedResponse, Reply, Response
 from gateway.requests.routes import Route, Shares
 from gateway.topics.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -234,7 +235,7 @@ class Forwarder:
     def _begin(self, call: Call, leader: Member | None) -> Reply:
         if leader is None:
             return call.api.handle(call)
-        link = self._link(leader)
+        link = self._link(leader, call.context)
         if link.writable and self._may_pass_on(call):
             return self._pass_on(call, link)
         return Reply.after(self._begin_when_ready(call, link))
@@ -321,10 +322,11 @@ class Forwarder:
 
     # Links
 
-    def _link(self, member: Member) -> PeerLink:
+    def _link(self, member: Member, context: RequestContext) -> PeerLink:
         link = self._links.get(member.incarnation)
         if link is None:
-            link = self._forwarding.peers.open(member, self._client.address, self._lost)
+            principal = None if context.policy is ALL_ALLOWED else str(context.principal)
+            link = self._forwarding.peers.open(member, self._client.address, self._lost, principal)
             self._links[member.incarnation] = link
         return link
 

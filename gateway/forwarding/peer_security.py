@@ -69,5 +69,8 @@ class _Opening:
     def left(self, host: str) -> None:
         """The connection was not counted."""
 
+    def take_turn(self, step: Callable[[], None]) -> None:
+        step()
+
     def refused(self, reason: str, address: str, **facts: Any) -> None:
         self._on_refused(f"{reason} {facts.get('error') or ''}".strip())

@@ -1,9 +1,10 @@
 """Connections to other gateways, over which this one forwards requests of its clients, in Kafka's protocol.
 
 Each client has its own connection to each leader that it needs, so the leader treats it like the client's: with the
-client's address (a PROXY header comes first), in the client's order, and only while the client is connected. Two things
-differ from a client's connection: answers come as soon as they are ready, not in the order of the requests, and
-requests are not forwarded again.
+client's address and principal (a PROXY header comes first), in the client's order, and only while the client is
+connected. Three things differ from a client's connection: answers come as soon as they are ready, not in the order of
+the requests; requests are not forwarded again; and they are not checked again, except that a consumer group asks for
+the topics that the client may describe.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gateway.fleet.view import ClusterFleet
 from gateway.forwarding.peer_security import PeerSecurity
 from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
-from protocol.proxy.header import Endpoint, encode_cluster_header, encode_proxy_header
+from protocol.proxy.header import Endpoint, encode_gateway_header, encode_proxy_header
 
 CONNECT_S = 2.0
 SILENCE_MS = 5_000
@@ -35,6 +36,8 @@ MAX_ANSWER_BYTES = 2**31 - 1
 AT_ONCE_BYTES = 64 * 1024 * 1024
 """An answer of up to this size is read into one buffer: the length that another gateway sends can be trusted."""
 CORRELATION_ID_BYTES = 4
+MAX_PRINCIPAL_BYTES = 2_048
+"""The limit for a principal in the PROXY header. A longer one is left out."""
 
 log = structlog.get_logger()
 
@@ -56,11 +59,12 @@ class PeerLink(asyncio.BufferedProtocol):
         fallback: Address | None = None,
         security: PeerSecurity | None = None,
         cluster: str | None = None,
+        principal: str | None = None,
     ) -> None:
         """Without a client, the link is for requests of this gateway itself.
 
         `fallback` is the address to connect to if the member has no [fleet.forwarding]. `cluster` is a cluster other
-        than the fleet's own.
+        than the fleet's own. `principal` is the client's, if rights depend on it.
         """
         self.member = member
         self.unanswered = False
@@ -70,6 +74,7 @@ class PeerLink(asyncio.BufferedProtocol):
         self._client_address = client_address
         self._fallback = fallback
         self._cluster = cluster
+        self._principal = principal
         self._receiver = FrameReceiver(read_buffer, MAX_ANSWER_BYTES, AT_ONCE_BYTES)
         self._on_lost = on_lost
         self._security = security
@@ -155,10 +160,16 @@ class PeerLink(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         _detect_silence(transport.get_extra_info("socket"))
         if self.member.forwarding is not None:
-            source = self._source(transport)
-            name = self._cluster
-            transport.write(encode_proxy_header(source) if name is None else encode_cluster_header(source, name))
+            transport.write(self._header(self._source(transport)))
         self._may_send.set()
+
+    def _header(self, source: Endpoint) -> bytes:
+        cluster, principal = self._cluster, self._principal
+        if principal is not None and len(principal.encode()) > MAX_PRINCIPAL_BYTES:
+            principal = None
+        if cluster is None and principal is None:
+            return encode_proxy_header(source)
+        return encode_gateway_header(source, cluster, principal)
 
     def _source(self, transport: asyncio.Transport) -> Endpoint:
         if self._client_address is None:
@@ -242,7 +253,13 @@ class Peers(FleetListener):
         """Created on first use: in many clusters, no other gateway is asked."""
         return memoryview(bytearray(READ_BUFFER_BYTES))
 
-    def open(self, member: Member, client_address: str | None, on_lost: Callable[[PeerLink], None]) -> PeerLink:
+    def open(
+        self,
+        member: Member,
+        client_address: str | None,
+        on_lost: Callable[[PeerLink], None],
+        principal: str | None = None,
+    ) -> PeerLink:
         def forget(link: PeerLink) -> None:
             self._links.discard(link)
             self._complain(link)
@@ -251,7 +268,7 @@ class Peers(FleetListener):
         may_fall_back = client_address is None and self._security is None
         fallback = member.addresses.get(self._open_listener or "") if may_fall_back else None
         link = PeerLink(
-            member, client_address, self._read_buffer, forget, fallback, self._security, self._cluster
+            member, client_address, self._read_buffer, forget, fallback, self._security, self._cluster, principal
         )
         self._links.add(link)
         return link

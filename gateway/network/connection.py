@@ -17,7 +17,7 @@ from gateway.network.arrivals import Arrivals
 from gateway.network.host import Host
 from gateway.network.pipeline import Pipeline
 from gateway.requests.cluster import Cluster
-from gateway.requests.context import ANONYMOUS, Client, Listener, Principal
+from gateway.requests.context import ANONYMOUS, GATEWAY, Client, Listener, Principal
 from gateway.transport.proxy import AwaitedProxyHeader
 from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
@@ -75,7 +75,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._client = Client("", close=self.end)
-        context = owner.dispatcher.context(self._client, listener)
+        self._is_peer = listener.name == FORWARDING_LISTENER
+        context = owner.dispatcher.context(self._client, listener, GATEWAY if self._is_peer else ANONYMOUS)
         login = None if logins is None else LoginSession(logins, owner.dispatcher, context)
         self._has_to_log_in = login is not None
         max_frame_bytes = owner.limits.max_request_bytes
@@ -83,7 +84,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             owner.read_buffer, min(MAX_FRAME_BYTES, max_frame_bytes) if self._has_to_log_in else max_frame_bytes
         )
         self._pipeline = Pipeline(owner, context, self, answers_in_order=answers_in_order, login=login)
-        self._is_new = is_new and listener.name != FORWARDING_LISTENER
+        self._is_new = is_new and not self._is_peer
         self._deadline: asyncio.TimerHandle | None = None
         """Closes the connection when the time for its login expires, or because its address connects too often."""
         self._arrived_from: str | None = None
@@ -203,8 +204,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Check how often the address connects, and the client's name from a load balancer that terminates TLS."""
         if header.source is not None and self._connects_too_often():
             return False
-        if header.cluster is not None and self.listener.name == FORWARDING_LISTENER:
+        if header.cluster is not None and self._is_peer:
             self._pipeline.admission.ask_for(header.cluster)
+        if header.principal is not None and self._is_peer:
+            self._pipeline.become(Principal.named(header.principal))
         if self._tls_at_proxy is not None:
             tls = header.tls
             principal = None if tls is None else self._tls_at_proxy.principal_at_proxy(tls.common_name)

@@ -88,9 +88,17 @@ class Principal:
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"
 
+    @staticmethod
+    def named(text: str) -> Principal:
+        """The reverse of `str`."""
+        kind, _, name = text.partition(":")
+        return Principal(kind, name)
+
 
 ANONYMOUS = Principal()
 """A client that has not logged in, or does not need to."""
+GATEWAY = Principal("Gateway", "")
+"""Another gateway, or a client of it that it does not name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,9 @@ class RequestContext:
     cluster: Cluster
     principal: Principal = ANONYMOUS
     policy: Policy = ALL_ALLOWED
+    """Which requests are served. It allows everything to other gateways, which have checked what they forward."""
+    client_policy: Policy = ALL_ALLOWED
+    """What the client may do, also if another gateway forwards its requests."""
     meter: Charges | None = None
     """None without quotas, and for requests that were charged elsewhere."""
 

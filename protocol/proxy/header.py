@@ -17,6 +17,7 @@ These fields are used, others are skipped:
     0x20 SSL          u8 flags (0x01 the client spoke TLS, 0x06 gave a certificate), u32 0 if it was verified, fields
     0x22 SSL_CN       within SSL: the common name in the client's certificate
     0xE0 cluster      `tenant/namespace`, from one gateway to another: the cluster that the requests are for
+    0xE1 principal    `User:name`, from one gateway to another: the client's principal
 
 https://www.haproxy.org/download/2.6/doc/proxy-protocol.txt
 """
@@ -41,7 +42,8 @@ _LOCAL, _PROXY = 0x20, 0x21
 _UNSPECIFIED = 0x00
 _FIELD, _SSL_FIXED = struct.Struct(">BH"), struct.Struct(">BI")
 _AUTHORITY, _SSL, _SSL_CN = 0x02, 0x20, 0x22
-_CLUSTER = 0xE0
+_CLUSTER, _PRINCIPAL = 0xE0, 0xE1
+_TEXTS = (_AUTHORITY, _CLUSTER, _PRINCIPAL)
 _SPOKE_TLS, _GAVE_CERTIFICATE = 0x01, 0x06
 
 
@@ -70,6 +72,8 @@ class ProxyHeader(NamedTuple):
     """The host name that the client requested."""
     cluster: str | None = None
     """The cluster that the requests are for, between gateways; None for the fleet's own cluster."""
+    principal: str | None = None
+    """The client's principal as Kafka names it, between gateways; None if rights depend on no principal."""
 
 
 def parse_proxy_header(data: bytes) -> ProxyHeader | None:
@@ -92,8 +96,8 @@ def encode_proxy_header(source: Endpoint) -> bytes:
     return V1_START + f"TCP{version} {_without_zone(source.host)} {nowhere} {source.port} 0\r\n".encode("ascii")
 
 
-def encode_cluster_header(source: Endpoint, cluster: str) -> bytes:
-    """A version 2 header with the client's address and a cluster."""
+def encode_gateway_header(source: Endpoint, cluster: str | None = None, principal: str | None = None) -> bytes:
+    """A version 2 header with the client's address, and what one gateway tells another about the client."""
     try:
         address = ipaddress.ip_address(_without_zone(source.host))
     except ValueError:
@@ -101,9 +105,15 @@ def encode_cluster_header(source: Endpoint, cluster: str) -> bytes:
     else:
         family = 0x11 if address.version == 4 else 0x21
         addresses = _V2_ADDRESSES[family].pack(address.packed, bytes(len(address.packed)), source.port, 0)
-    name = cluster.encode()
-    body = addresses + _FIELD.pack(_CLUSTER, len(name)) + name
+    body = addresses + _encode_field(_CLUSTER, cluster) + _encode_field(_PRINCIPAL, principal)
     return _V2_FIXED.pack(V2_SIGNATURE, _PROXY, family, len(body)) + body
+
+
+def _encode_field(kind: int, text: str | None) -> bytes:
+    if text is None:
+        return b""
+    value = text.encode()
+    return _FIELD.pack(kind, len(value)) + value
 
 
 def _begins(data: bytes, start: bytes) -> bool:
@@ -168,14 +178,8 @@ def _parse_v2(data: bytes) -> ProxyHeader | None:
 
 def _with_fields(data: bytes, size_bytes: int, source: Endpoint | None) -> ProxyHeader:
     fields = _fields(data)
-    authority, cluster = fields.get(_AUTHORITY), fields.get(_CLUSTER)
-    return ProxyHeader(
-        size_bytes,
-        source,
-        _tls(fields[_SSL]) if _SSL in fields else None,
-        None if authority is None else _as_text(authority),
-        None if cluster is None else _as_text(cluster),
-    )
+    texts = (None if (value := fields.get(kind)) is None else _as_text(value) for kind in _TEXTS)
+    return ProxyHeader(size_bytes, source, _tls(fields[_SSL]) if _SSL in fields else None, *texts)
 
 
 def _fields(data: bytes) -> dict[int, bytes]:

@@ -5,24 +5,33 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from deploy.local.certificates import Authority, Issued
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
+from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
 from tests.integration.confluent import TIMEOUT_S
 from tests.integration.secured import PASSWORD, USER
 from tests.integration.servers import gateway_on, running
 from tests.integration.test_login import new_topic
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.names import unique_topic
+from tests.support.raw_client import RawClient, connected
 
 PARTITIONS = 8
+LIMITED = "bob"
+"""Has the rights that ACLs give; the other user may do everything."""
+GROUPS = 12
+"""So many that each gateway leads some."""
 
 
 class Pair:
@@ -40,7 +49,7 @@ class Pair:
             own = self.authority.issue(f"gateway-{number}")
             listener: dict[str, Any] = {
                 "name": "outside", "host": HOST, "port": free_port() if number else single, "single_address": True,
-                "advertised_port": single, "protocol": "SASL_SSL", "mechanisms": ["SCRAM-SHA-256"],
+                "advertised_port": single, "protocol": "SASL_SSL", "mechanisms": ["SCRAM-SHA-256", "PLAIN"],
                 "tls": {"certificate": str(self.server.certificate), "key": str(self.server.key)},
             }  # fmt: skip
             peers = {
@@ -56,7 +65,8 @@ class Pair:
                 gateway_on(
                     pulsar, folder / f"gateway-{number}", pulsar={"namespace": namespace}, fleet=fleet,
                     kafka={"host": HOST, "port": free_port(), "listeners": [listener]},
-                    security={"users": {USER: PASSWORD}},
+                    security={"users": {USER: PASSWORD, LIMITED: PASSWORD}},
+                    authorization={"authorizer": "acl", "super_users": [f"User:{USER}"]},
                 )
             )  # fmt: skip
 
@@ -67,6 +77,16 @@ class Pair:
             "ssl.ca.location": str(self.authority.certificate), "sasl.mechanism": "SCRAM-SHA-256",
             "sasl.username": USER, "sasl.password": PASSWORD,
         }  # fmt: skip
+
+
+    @contextlib.contextmanager
+    def logged_in(self, user: str) -> Iterator[RawClient]:
+        context = ssl.create_default_context(cafile=str(self.authority.certificate))
+        with connected(self.bootstrap, tls=(context, HOST)) as client:
+            assert client.call("SaslHandshake", 1, mechanism="PLAIN")["error_code"] == 0
+            token = f"\0{user}\0{PASSWORD}".encode()
+            assert client.call("SaslAuthenticate", 1, auth_bytes=token)["error_code"] == 0
+            yield client
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +111,45 @@ def test_requests_are_forwarded_by_tls(pair: Pair) -> None:
             messages = consumer.consume(len(sent), TIMEOUT_S)
             assert messages
             read |= {message.value() or b"" for message in messages}
+
+
+def allow(client: RawClient, resource_type: ResourceType, name: str) -> None:
+    creation = {
+        "resource_type": resource_type, "resource_name": name, "resource_pattern_type": PatternType.PREFIXED,
+        "principal": f"User:{LIMITED}", "host": "*", "operation": AclOperation.READ,
+        "permission_type": Permission.ALLOW,
+    }  # fmt: skip
+    answer = client.call("CreateAcls", 3, creations=[creation])
+    assert [row["error_code"] for row in answer["results"]] == [0]
+
+
+def joined(client: RawClient, group: str, regex: str) -> None:
+    answer = client.call(
+        "ConsumerGroupHeartbeat", 1, group_id=group, member_id=str(uuid.uuid4()), member_epoch=0, instance_id=None,
+        rack_id=None, rebalance_timeout_ms=30_000, subscribed_topic_names=None, subscribed_topic_regex=regex,
+        server_assignor=None, topic_partitions=[],
+    )  # fmt: skip
+    assert answer["error_code"] == 0, answer
+
+
+def test_the_leader_of_a_group_knows_the_rights_of_members_of_another_gateway(pair: Pair) -> None:
+    """An expression matches only topics that the member may describe, at every gateway."""
+    prefix = unique_topic("matched")
+    names = [f"{prefix}-{name}" for name in ("open", "closed")]
+    topics = AdminClient(pair.client)
+    for future in topics.create_topics([NewTopic(name, 1) for name in names]).values():
+        future.result(TIMEOUT_S)
+    groups = [f"{prefix}-group-{number}" for number in range(GROUPS)]
+    with pair.logged_in(USER) as admin, pair.logged_in(LIMITED) as client:
+        allow(admin, ResourceType.TOPIC, names[0])
+        allow(admin, ResourceType.GROUP, prefix)
+        for group in groups:
+            joined(client, group, f"{prefix}-[a-z]+")
+        described = admin.call("ConsumerGroupDescribe", 0, group_ids=groups, include_authorized_operations=False)
+    for group in described["groups"]:
+        [member] = group["members"]
+        targets = [row["topic_name"] for row in member["target_assignment"]["topic_partitions"]]
+        assert (group["error_code"], targets) == (0, names[:1])
 
 
 REQUEST = b"PROXY TCP4 192.0.2.7 0.0.0.0 5 0\r\n\0\0\0\x0a\0\x12\0\0\0\0\0\x01\xff\xff"

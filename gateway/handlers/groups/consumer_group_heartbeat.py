@@ -78,7 +78,7 @@ def _request(call: Call[ConsumerGroupHeartbeatRequest]) -> ConsumerHeartbeatRequ
         server_assignor=request.server_assignor,
         owned=_owned(request.topic_partitions),
         has_own_id=call.version >= OWN_ID_VERSION,
-        may_describe=lambda name: call.context.policy.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name),
+        may_describe=lambda name: call.context.client_policy.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name),
     )
 
 

@@ -25,7 +25,7 @@ from protocol.kafka.handwritten.fetch_response import session_id
 from protocol.kafka.handwritten.list_offsets_response import FIRST_VERSION, encode_listed
 from protocol.kafka.handwritten.produce_request import MAX_PARTITIONS
 from protocol.kafka.handwritten.produce_response import encode_written, is_written
-from protocol.proxy.header import Endpoint, MalformedProxyHeaderError, encode_cluster_header, parse_proxy_header
+from protocol.proxy.header import Endpoint, MalformedProxyHeaderError, encode_gateway_header, parse_proxy_header
 from tests.fuzz.target import Target, reason
 from tests.fuzz.values import encoded
 from tests.support.schema_values import ALL_VERSIONS
@@ -227,8 +227,9 @@ def _proxy_seeds(random: Random) -> Sequence[bytes]:
         signature + b"\x21\x11\x01\x00" + random.randbytes(256),
         signature + b"\x21\x11\x00\x2c" + random.randbytes(12) + b"\x02\0\x05a.b.c" + b"\x20\0\x15\x07" + bytes(4)
         + b"\x22\0\x05alice" + b"\x21\0\x05TLSv1",
-        encode_cluster_header(Endpoint("10.0.0.1", 1000), "tenant/namespace"),
-        encode_cluster_header(Endpoint("", 0), "tenant/namespace"),
+        encode_gateway_header(Endpoint("10.0.0.1", 1000), "tenant/namespace"),
+        encode_gateway_header(Endpoint("", 0), "tenant/namespace"),
+        encode_gateway_header(Endpoint("10.0.0.1", 1000), None, "User:alice"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The requests that are decoded in a thread."""
+"""The requests that are decoded in a thread, and the rights of clients whose requests another gateway forwards."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from typing import cast
 
 import pytest
 
-from gateway.config import Config
+from gateway.config import FORWARDING_LISTENER, Config
 from gateway.dispatch import LARGE_FRAME_BYTES, Dispatcher
 from gateway.requests.cluster import Cluster
+from gateway.requests.context import GATEWAY, Client, Listener, Principal
+from gateway.requests.policy import ALL_ALLOWED, Policy
+from gateway.security.acls import Requester
+from gateway.security.authorizer import Authorizer
+from protocol.kafka.acl import AclOperation, ResourceType
 
 PRODUCE, METADATA = 0, 3
 LIMIT = Config().limits.max_control_request_bytes
@@ -28,3 +33,28 @@ LIMIT = Config().limits.max_control_request_bytes
 def test_large_requests(api_key: int, size_bytes: int, expected: bool) -> None:
     dispatcher = Dispatcher(cast(Cluster, SimpleNamespace(config=Config())))
     assert dispatcher.is_large(bytearray(api_key.to_bytes(2, "big")).ljust(size_bytes)) is expected
+
+
+class OfAlice:
+    """She may describe what is hers."""
+
+    version = 1
+
+    def allows(self, who: Requester, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        return who == Requester("User:alice", "192.0.2.7") and name == "hers"
+
+
+def test_a_forwarded_request_is_served_but_its_client_has_its_own_rights() -> None:
+    def rights(policy: Policy) -> list[str]:
+        return [name for name in ("hers", "others") if policy.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]
+
+    cluster = cast(Cluster, SimpleNamespace(config=Config()))
+    dispatcher = Dispatcher(cluster, authorizer=cast(Authorizer, OfAlice()))
+    client, peers = Client("192.0.2.7:5"), Listener(FORWARDING_LISTENER)
+    forwarded = dispatcher.context(client, peers, Principal(name="alice"))
+    assert forwarded.policy is ALL_ALLOWED and rights(forwarded.client_policy) == ["hers"]
+    unnamed = dispatcher.context(client, peers, GATEWAY)
+    assert unnamed.policy is ALL_ALLOWED and unnamed.client_policy is ALL_ALLOWED
+    direct = dispatcher.context(client, Listener("outside"), Principal(name="alice"))
+    assert rights(direct.policy) == rights(direct.client_policy) == ["hers"]
+    assert rights(dispatcher.context(client, Listener("outside"), Principal(name="bob")).client_policy) == []

@@ -137,6 +137,8 @@ class Scene:
         self.coordinators: dict[str, int] = {}
         """Coordinators of groups and of transactional ids."""
         self.closed: list[str] = []
+        self.principals: list[str | None] = []
+        """Of the client, as the links name it."""
         self.blocked = False
         """New connections are not open yet."""
         topics = SimpleNamespace(cached=_topic, get=_looked_up, cached_name=self.names.get)
@@ -156,8 +158,11 @@ class Scene:
         self._context = self._dispatcher.context(self.client, LISTENER)
         self.forwarder = self._dispatcher.handler(self._context)
 
-    def _open(self, member: Member, address: str, on_lost: Callable[[Any], None]) -> FakeLink:
+    def _open(
+        self, member: Member, address: str, on_lost: Callable[[Any], None], principal: str | None
+    ) -> FakeLink:
         assert address == self.client.address
+        self.principals.append(principal)
         link = self.links[member.node_id] = FakeLink(member, on_lost)
         if self.blocked:
             link.room.clear()

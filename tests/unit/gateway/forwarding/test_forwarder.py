@@ -80,6 +80,13 @@ async def test_a_request_for_one_leader_goes_on_as_it_came(version: int) -> None
     assert (correlation_id(answer, 0), answer[4:]) == (7, answered)
 
 
+async def test_a_leader_learns_who_the_client_is_where_rights_differ() -> None:
+    for rights, principal in ((None, None), (FakeRights(), "User:ANONYMOUS")):
+        scene = Scene(rights)
+        produce(scene, [1])
+        assert scene.principals == [principal]
+
+
 async def test_answers_that_come_in_another_order() -> None:
     scene = Scene()
     first, second = produce(scene, [1]), produce(scene, [1])

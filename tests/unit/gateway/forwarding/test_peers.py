@@ -10,10 +10,13 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from coordinator.fleet.messages import Address, Member
 from gateway.fleet.fleet import Fleet
-from gateway.forwarding.peers import READ_BUFFER_BYTES, PeerLink, Peers
+from gateway.forwarding.peers import MAX_PRINCIPAL_BYTES, READ_BUFFER_BYTES, PeerLink, Peers
 from protocol.kafka.buffers import Buffer
+from protocol.proxy.header import parse_proxy_header
 
 WAIT_S = 10
 
@@ -34,7 +37,10 @@ class FakePeer:
         self.serving.add(cast(asyncio.Task[Any], asyncio.current_task()))
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             if self._is_greeted:
-                self.greeting = await reader.readline()
+                greeting = b""
+                while parse_proxy_header(greeting) is None:
+                    greeting += await reader.readexactly(1)
+                self.greeting = greeting
             while True:
                 (length,) = struct.unpack(">i", await reader.readexactly(4))
                 self.frames.put_nowait(await reader.readexactly(length))
@@ -77,10 +83,13 @@ def member(port: int, incarnation: str = "i") -> Member:
 
 
 @asynccontextmanager
-async def linked(on_lost: Callable[[PeerLink], None] = lambda link: None) -> AsyncIterator[tuple[PeerLink, FakePeer]]:
+async def linked(
+    on_lost: Callable[[PeerLink], None] = lambda link: None, principal: str | None = None
+) -> AsyncIterator[tuple[PeerLink, FakePeer]]:
     peer = FakePeer()
     server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
-    link = PeerLink(member(server.sockets[0].getsockname()[1]), "192.0.2.7:51000", read_buffer(), on_lost)
+    leader = member(server.sockets[0].getsockname()[1])
+    link = PeerLink(leader, "192.0.2.7:51000", read_buffer(), on_lost, principal=principal)
     try:
         async with asyncio.timeout(WAIT_S):
             yield link, peer
@@ -102,6 +111,24 @@ async def test_the_client_is_named_and_answers_find_their_requests() -> None:
         assert not first.done()
         peer.answer(frames[0])
         assert bytes(await first or b"")[4:] == b"first"
+
+
+@pytest.mark.parametrize("principal", [None, "User:ä:b", "x" * MAX_PRINCIPAL_BYTES])
+async def test_the_principal_is_named_if_rights_depend_on_it(principal: str | None) -> None:
+    async with linked(principal=principal) as (link, peer):
+        assert await link.ready()
+        ask(link, b"first")
+        await peer.frames.get()
+        header = parse_proxy_header(peer.greeting)
+        assert header is not None and (header.source, header.principal) == (("192.0.2.7", 51_000), principal)
+
+
+async def test_an_endless_principal_is_not_named() -> None:
+    async with linked(principal="x" * MAX_PRINCIPAL_BYTES + "x") as (link, peer):
+        assert await link.ready()
+        ask(link, b"first")
+        await peer.frames.get()
+        assert peer.greeting == b"PROXY TCP4 192.0.2.7 0.0.0.0 51000 0\r\n"
 
 
 async def test_a_lost_peer_answers_nothing() -> None:

@@ -24,7 +24,7 @@ def heartbeat(request: ConsumerGroupHeartbeatRequest, policy: Policy = ALL_ALLOW
     call = SimpleNamespace(
         request=request, version=1, client_id="c", client=SimpleNamespace(host="/h"),
         cluster=SimpleNamespace(groups=SimpleNamespace(ask=ask), group_service=service),
-        context=SimpleNamespace(policy=policy),
+        context=SimpleNamespace(client_policy=policy),
     )  # fmt: skip
     consumer_group_heartbeat.handle(cast(Any, call))
     return got[0]

@@ -15,8 +15,8 @@ from gateway.network.connection import KafkaConnection, Owner
 from gateway.network.server import KafkaServer
 from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import ClusterRefused
-from gateway.requests.context import ANONYMOUS, Listener, Principal
-from protocol.proxy.header import Endpoint, encode_cluster_header, encode_proxy_header
+from gateway.requests.context import ANONYMOUS, GATEWAY, Listener, Principal
+from protocol.proxy.header import Endpoint, encode_gateway_header, encode_proxy_header
 from tests.unit.gateway.network.connection_harness import (
     FakeDispatcher,
     FakeServer,
@@ -129,7 +129,7 @@ async def test_another_gateway_names_the_cluster() -> None:
     scene = Scene()
     scene.entrance.opened.set_result(scene.served)
     connection, transport = scene.connect(PEERS, proxies=LOOPBACK, answers_in_order=False)
-    feed(connection, encode_cluster_header(SOURCE, "tenant/namespace") + frame("n1"))
+    feed(connection, encode_gateway_header(SOURCE, "tenant/namespace") + frame("n1"))
     await settle()
     assert scene.entrance.asked == ["tenant/namespace"] and transport.written == b"1;"
     usage = scene.served.cluster.usage
@@ -140,9 +140,37 @@ async def test_another_gateway_names_the_cluster() -> None:
 async def test_no_client_names_the_cluster_by_a_header() -> None:
     scene = Scene()
     connection, _ = scene.connect(OUTSIDE, proxies=LOOPBACK)
-    feed(connection, encode_cluster_header(SOURCE, "tenant/namespace") + frame("n1"))
+    feed(connection, encode_gateway_header(SOURCE, "tenant/namespace") + frame("n1"))
     await settle()
     assert scene.entrance.asked == [None]
+
+
+@pytest.mark.parametrize("cluster", [None, "tenant/namespace"])
+async def test_another_gateway_names_the_principal(cluster: str | None) -> None:
+    scene = Scene()
+    scene.entrance.opened.set_result(scene.served)
+    connection, transport = scene.connect(PEERS, proxies=LOOPBACK, answers_in_order=False)
+    assert scene.dispatcher.principal == GATEWAY
+    feed(connection, encode_gateway_header(SOURCE, cluster, "User:a:b") + frame("n1"))
+    await settle()
+    assert scene.dispatcher.principal == Principal("User", "a:b") and transport.written == b"1;"
+
+
+async def test_another_gateway_need_not_name_the_principal() -> None:
+    scene = Scene()
+    scene.entrance.opened.set_result(scene.served)
+    connection, _ = scene.connect(PEERS, proxies=LOOPBACK, answers_in_order=False)
+    feed(connection, encode_proxy_header(SOURCE) + frame("n1"))
+    await settle()
+    assert scene.dispatcher.principal == GATEWAY
+
+
+async def test_no_client_names_its_principal_by_a_header() -> None:
+    scene = Scene()
+    connection, _ = scene.connect(OUTSIDE, proxies=LOOPBACK)
+    feed(connection, encode_gateway_header(SOURCE, principal="User:root") + frame("n1"))
+    await settle()
+    assert scene.dispatcher.principal == ANONYMOUS
 
 
 @pytest.mark.parametrize("name", ["orders.example.com", "ORDERS.Example.com."])
@@ -176,7 +204,7 @@ async def test_a_gateway_of_one_cluster_does_not_answer_for_others(*, is_named: 
     scene = Scene()
     scene.dispatcher.entrance = None
     connection, transport = scene.connect(PEERS, proxies=LOOPBACK, answers_in_order=False)
-    header = encode_cluster_header(SOURCE, "tenant/namespace") if is_named else encode_proxy_header(SOURCE)
+    header = encode_gateway_header(SOURCE, "tenant/namespace") if is_named else encode_proxy_header(SOURCE)
     feed(connection, header + frame("n1"))
     await settle()
     assert transport.closing == is_named

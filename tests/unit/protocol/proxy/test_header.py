@@ -14,7 +14,7 @@ from protocol.proxy.header import (
     Endpoint,
     MalformedProxyHeaderError,
     ProxyHeader,
-    encode_cluster_header,
+    encode_gateway_header,
     encode_proxy_header,
     parse_proxy_header,
 )
@@ -104,8 +104,16 @@ def test_what_is_written_is_read(source: Endpoint) -> None:
 
 @pytest.mark.parametrize("source", [Endpoint("192.0.2.7", 51_000), Endpoint("2001:db8::7", 65_535), Endpoint("x", 1)])
 def test_a_cluster_that_is_written_is_read(source: Endpoint) -> None:
-    header = encode_cluster_header(source, "tenant/namespace")
+    header = encode_gateway_header(source, "tenant/namespace")
     expected = None if source.host == "x" else source
     assert parse_proxy_header(header + b"frames") == ProxyHeader(len(header), expected, cluster="tenant/namespace")
     for size in range(len(header)):
         assert parse_proxy_header(header[:size]) is None
+
+
+@pytest.mark.parametrize("cluster", [None, "tenant/namespace"])
+def test_a_principal_that_is_written_is_read(cluster: str | None) -> None:
+    source = Endpoint("192.0.2.7", 51_000)
+    header = encode_gateway_header(source, cluster, "User:straße")
+    expected = ProxyHeader(len(header), source, cluster=cluster, principal="User:straße")
+    assert parse_proxy_header(header + b"frames") == expected
