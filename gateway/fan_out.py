@@ -1,15 +1,22 @@
-"""Requests with very many items: a bounded number at the same time, in slices between which other work can run."""
+"""Requests with very many items: a bounded number at the same time, in slices between which other work can run.
+
+All such requests of one cluster share one slice in each turn of the event loop, and take turns: many of them at the
+same time do not make a turn longer.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from itertools import count
 from time import monotonic
 from typing import TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
-SLICE_S = 0.005
-"""The longest work for one request before other tasks get their turn."""
+SLICE_S = 0.001
+"""The longest work for the requests of one cluster before other tasks get their turn."""
 AT_ONCE = 64
 """The number of items of one request that are handled at the same time, unless the caller gives another number."""
 
@@ -17,30 +24,86 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+cluster_at_work: ContextVar[int] = ContextVar("cluster_at_work", default=0)
+"""The cluster that a task works for: any number that is unique to it."""
+
+
+class _Turn:
+    """The slice that all requests of a cluster share in a turn of the event loop."""
+
+    def __init__(self) -> None:
+        self._end_s = 0.0
+        self._is_taken = False
+        """The slice of this turn has begun, or is reserved for those who waited."""
+        self._holder: Slices | None = None
+        self._waiting: deque[Slices] = deque()
+
+    def may_go_on(self, slices: Slices) -> bool:
+        """Whether there is time left, and nobody else waits. The first one in a turn begins the slice."""
+        if not self._is_taken:
+            self._is_taken, self._holder = True, slices
+            self.begin()
+            asyncio.get_running_loop().call_soon(self._next)
+            return True
+        return monotonic() < self._end_s and (slices is self._holder or not self._waiting)
+
+    def begin(self) -> None:
+        self._end_s = monotonic() + SLICE_S
+
+    def wait(self, slices: Slices) -> None:
+        """`slices` are resumed in a later turn, after those that already wait."""
+        self._waiting.append(slices)
+
+    def _next(self) -> None:
+        """End the slice of this turn. The request that has waited longest has the next one."""
+        self._end_s, self._is_taken = 0.0, False
+        while self._waiting and not self._is_taken:
+            self._holder = self._waiting.popleft()
+            self._is_taken = self._holder.resume()
+        if self._is_taken:  # after the resumed tasks, in the next turn
+            asyncio.get_running_loop().call_soon(self._next)
+
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[int, _Turn]] = WeakKeyDictionary()
+"""By cluster, as long as requests of it are at work."""
+
+
+def _turn() -> _Turn:
+    """Of the cluster for which the current task works."""
+    turns = _turns.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
+    return turns.setdefault(cluster_at_work.get(), _Turn())
+
+
 class Slices:
     """For loops without an await of their own: call `await slices.pause()` in each round."""
 
     def __init__(self) -> None:
-        self._end = monotonic() + SLICE_S
-        self._resume: asyncio.Future[None] | None = None
+        self._turn = _turn()
+        self._resumed: list[asyncio.Future[None]] = []
+        """One for each task that waits."""
         self._begins = False
 
     async def pause(self) -> None:
         """Return immediately, or in a later turn of the event loop. Many tasks may share one slice."""
-        while monotonic() >= self._end:
+        while not self._turn.may_go_on(self):
             if self._begins:  # One task continues in each turn, even if other work has used up the slice.
                 self._begins = False
-                self._end = monotonic() + SLICE_S
+                self._turn.begin()
                 return
-            if self._resume is None or self._resume.done():
-                loop = asyncio.get_running_loop()
-                self._resume = loop.create_future()
-                loop.call_soon(self._begin, self._resume)
-            await asyncio.shield(self._resume)
+            if not self._resumed:
+                self._turn.wait(self)
+            resumed = asyncio.get_running_loop().create_future()
+            self._resumed.append(resumed)
+            await resumed
 
-    def _begin(self, resume: asyncio.Future[None]) -> None:
-        self._begins = True
-        resume.set_result(None)
+    def resume(self) -> bool:
+        """False if nobody waits any more."""
+        resumed = [each for each in self._resumed if not each.done()]
+        self._resumed = []
+        self._begins = bool(resumed)
+        for each in resumed:
+            each.set_result(None)
+        return bool(resumed)
 
 
 async def fan_out(work: Callable[[T], Awaitable[R]], items: Sequence[T], *, at_once: int = AT_ONCE) -> list[R]:

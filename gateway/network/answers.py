@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from gateway.dispatch import PRODUCE
@@ -63,6 +64,9 @@ class AnswersOwner(Protocol):
 
     def write(self, buffers: list[Buffer], request_bytes: int, room_bytes: int) -> None:
         """Write the next answers. The sizes are what their requests hold in the budgets."""
+
+    def in_turn(self, step: Callable[[], None]) -> None:
+        """Run a step that follows some waiting, when the connection has its turn."""
 
     def written_later(self) -> None:
         """Answers were written: requests that waited for them may run."""
@@ -144,6 +148,10 @@ class Answers:
             self._loop.call_soon(self._write_later)
 
     def _write_later(self) -> None:
+        if not self._closed:
+            self._owner.in_turn(self._write_now)
+
+    def _write_now(self) -> None:
         self._writes_soon = False
         if not self._closed:
             self.write()

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import structlog
 
 from gateway.config import Limits
+from gateway.network.turns import STRANGERS, Turns
 from gateway.observability.metrics import Metrics
 from gateway.security.address_quotas import AddressQuotas
 
@@ -29,8 +31,9 @@ class Stranger(Protocol):
 
 
 class Arrivals:
-    def __init__(self, limits: Limits, metrics: Metrics, quotas: AddressQuotas | None = None) -> None:
+    def __init__(self, limits: Limits, metrics: Metrics, turns: Turns, quotas: AddressQuotas | None = None) -> None:
         """Without `quotas`, the connection rate of an address is not limited."""
+        self._turns = turns
         self._quotas = quotas
         self._max_per_address = limits.max_unauthenticated_per_address
         self._max_connections = limits.max_connections
@@ -52,6 +55,20 @@ class Arrivals:
     def throttle_time_s(self, host: str) -> float:
         """Record a new connection. 0: accept it. Otherwise close it after this time, without an answer."""
         return 0.0 if self._quotas is None else self._quotas.throttle_time_ms(host, time.monotonic() * 1_000) / 1_000
+
+    def take_turn(self, step: Callable[[], None]) -> None:
+        """Run a step of a TLS handshake. In one turn of the event loop, all together take one slice."""
+
+        def run(_: float) -> None:
+            began_s = self._turns.now_s()
+            step()
+            self._turns.ran(STRANGERS, self._turns.now_s() - began_s)
+
+        left_s = self._turns.left_s(STRANGERS)
+        if left_s > 0:
+            run(left_s)
+        else:
+            self._turns.wait(STRANGERS, run)
 
     def left(self, host: str) -> None:
         """A client that was counted has logged in or disconnected."""

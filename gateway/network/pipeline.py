@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 import structlog
 
 from gateway.dispatch import RequestHandler, ServedCluster, UnsupportedRequest
+from gateway.fan_out import cluster_at_work
 from gateway.login.session import LoginAnswer, LoginSession
 from gateway.network.admission import Admission
 from gateway.network.answers import Answers, Place
 from gateway.network.host import Host
 from gateway.network.output import Gone, Output
 from gateway.network.request_budget import RequestBudget
-from gateway.network.turns import SLICE_S
+from gateway.network.turns import STRANGERS
 from gateway.requests.call import Api, Call, ClosesConnection
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import Listener, Principal, RequestContext
@@ -111,37 +112,55 @@ class Pipeline:
     def run(self) -> None:
         """Run the requests that were read, until one must be waited for or other connections get their turn."""
         if self._backlog and not self._waits_for_turn:
-            if self._host.turns.may_run(self._cluster):
-                self._run_slice()
+            left_s = self._host.turns.left_s(self._cluster)
+            if left_s > 0:
+                self._run_slice(left_s)
             else:
                 self._wait_for_turn()
             if self._preparing is not None:
                 self._look_ahead(self._preparing)
         self._output.progressed()
 
-    def _run_slice(self) -> None:
+    def _run_slice(self, slice_s: float) -> None:
         turns, backlog = self._host.turns, self._backlog
-        began_s = turns.now_s()
+        began_s, at_work = turns.now_s(), cluster_at_work.set(self._cluster)
         while backlog and self._can_run(backlog[0]):
             if self._expected:
                 self._expected -= 1
             self._run(backlog.popleft())
-            if backlog and turns.now_s() - began_s >= SLICE_S:
+            if backlog and turns.now_s() - began_s >= slice_s:
                 self._wait_for_turn()
                 break
+        cluster_at_work.reset(at_work)
         turns.ran(self._cluster, turns.now_s() - began_s)
+
+    def in_turn(self, step: Callable[..., None], *arguments: object) -> None:
+        """Run a step that follows some waiting. With several clusters, it may have to wait for the cluster's turn."""
+        turns = self._host.turns
+        if not turns.by_cluster:
+            step(*arguments)
+        elif turns.left_s(self._cluster) > 0:
+            self._run_timed(step, arguments)
+        else:
+            turns.wait(self._cluster, lambda _: self._run_timed(step, arguments))
+
+    def _run_timed(self, step: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        turns, cluster = self._host.turns, self._cluster
+        began_s = turns.now_s()
+        step(*arguments)
+        turns.ran(cluster, turns.now_s() - began_s)
 
     @property
     def _cluster(self) -> int:
-        return id(self.admission.served.cluster)
+        return STRANGERS if self.admission.is_awaited else id(self.admission.served.cluster)
 
     def _wait_for_turn(self) -> None:
         self._waits_for_turn = True
         self._host.turns.wait(self._cluster, self._take_turn)
 
-    def _take_turn(self) -> None:
+    def _take_turn(self, slice_s: float) -> None:
         self._waits_for_turn = False
-        self._run_slice()
+        self._run_slice(slice_s)
         self._output.progressed()
 
     def _can_run(self, frame: bytearray) -> bool:
@@ -257,7 +276,7 @@ class Pipeline:
             self._look_ahead(place.call.api)
         elif reply.future is not None:
             self._awaited.add(reply.future)
-            reply.future.add_done_callback(lambda future: self._future_done(place, future))
+            reply.future.add_done_callback(lambda future: self.in_turn(self._future_done, place, future))
         else:
             self._answers.take(place, reply.response)
 
@@ -277,7 +296,7 @@ class Pipeline:
     def _serially(self, work: Coroutine[Any, Any, T], then: Callable[[T], None], place: Place | None = None) -> None:
         """Later requests of the connection wait for this work. Without a place, the request has not begun."""
         self._serial = asyncio.create_task(work)
-        self._serial.add_done_callback(lambda task: self._serial_done(task, then, place))
+        self._serial.add_done_callback(lambda task: self.in_turn(self._serial_done, task, then, place))
 
     def _serial_done(self, task: asyncio.Task[T], then: Callable[[T], None], place: Place | None) -> None:
         self._serial = self._preparing = None

@@ -62,8 +62,8 @@ class KafkaServer:
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(CODEC_THREADS, "codec")
         self.audit = LoginAudit(metrics)
-        self.arrivals = Arrivals(config.limits, metrics, address_quotas)
-        self._peer_arrivals = Arrivals(config.limits, metrics)
+        self.arrivals = Arrivals(config.limits, metrics, self.turns, address_quotas)
+        self._peer_arrivals = Arrivals(config.limits, metrics, self.turns)
         self._tls_read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._logins = logins
         self._certificates: list[Certificates] = []

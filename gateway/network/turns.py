@@ -1,7 +1,8 @@
 """Decides whose requests the event loop runs, so that a flood of one client, or of one cluster, blocks no others.
 
-A connection runs requests for at most SLICE_S, then all others get their turn. The same bound holds for each of several
-clusters: in one turn of the event loop all its connections together run requests for one slice.
+A connection runs requests for one slice, then all others get their turn. The same bound holds for each of several
+clusters: in one turn of the event loop all its connections together run requests for one slice. Connections that no
+cluster has admitted yet share one slice as well, for their TLS handshakes and logins.
 """
 
 from __future__ import annotations
@@ -13,34 +14,49 @@ from time import perf_counter
 
 SLICE_S = 0.005
 """A request that began within the slice may end after it."""
+CLUSTER_SLICE_S = 0.001
+"""The same with several clusters. A request waits for several turns: its own, that of Pulsar's answer, and so on."""
+STRANGERS = 0
+"""Stands for the cluster of connections that no cluster has admitted yet."""
 
 
 class Turns:
-    """The turns of all connections. A cluster is identified by any number that is unique to it."""
+    """The turns of all connections. A cluster is identified by any number that is unique to it, but not STRANGERS."""
 
     def __init__(self, *, by_cluster: bool, now_s: Callable[[], float] = perf_counter) -> None:
-        """Without `by_cluster`, only single connections are bounded, not clusters."""
+        """Without `by_cluster`, only single connections and the strangers are bounded, not clusters."""
         self.now_s = now_s
-        self._by_cluster = by_cluster
+        self.by_cluster = by_cluster
+        self._slice_s = CLUSTER_SLICE_S if by_cluster else SLICE_S
         self._used_s: dict[int, float] = {}
         """The seconds that each cluster has used in this turn of the event loop."""
-        self._waiting: dict[int, deque[Callable[[], None]]] = {}
+        self._waiting: dict[int, deque[Callable[[float], None]]] = {}
         self._next: asyncio.Handle | None = None
 
-    def may_run(self, cluster: int) -> bool:
-        """False: call `wait`, because requests of the cluster have used their slice, or already wait."""
-        return not self._by_cluster or (cluster not in self._waiting and self._used_s.get(cluster, 0.0) < SLICE_S)
+    def left_s(self, cluster: int) -> float:
+        """How long requests of the cluster may run now. 0: call `wait`, because it has used its slice, or waits."""
+        if not self._is_bounded(cluster):
+            return self._slice_s
+        if cluster in self._waiting:
+            return 0.0
+        return max(0.0, self._slice_s - self._used_s.get(cluster, 0.0))
 
     def ran(self, cluster: int, seconds: float) -> None:
         """Count the time that requests of the cluster have taken."""
-        if self._by_cluster:
-            self._used_s[cluster] = self._used_s.get(cluster, 0.0) + seconds
+        self._used_s[cluster] = self._used_s.get(cluster, 0.0) + seconds
+        if self._is_bounded(cluster):
             self._expect_next()
 
-    def wait(self, cluster: int, run: Callable[[], None]) -> None:
-        """`run` is called in one of the next turns, after everything that already waits for the same cluster."""
+    def wait(self, cluster: int, run: Callable[[float], None]) -> None:
+        """`run` is called in one of the next turns, after everything that already waits for the same cluster.
+
+        It gets the seconds that it may take, and has to call `ran`.
+        """
         self._waiting.setdefault(cluster, deque()).append(run)
         self._expect_next()
+
+    def _is_bounded(self, cluster: int) -> bool:
+        return self.by_cluster or cluster == STRANGERS
 
     def _expect_next(self) -> None:
         if self._next is None:
@@ -53,8 +69,7 @@ class Turns:
         if self._waiting:
             self._expect_next()
         for cluster, runs in tuple(self._waiting.items()):
-            ends_s = self.now_s() + SLICE_S
-            while runs and self.now_s() < ends_s:
-                runs.popleft()()
+            while runs and (left_s := self._slice_s - self._used_s.get(cluster, 0.0)) > 0:
+                runs.popleft()(left_s)
             if not runs:
                 del self._waiting[cluster]

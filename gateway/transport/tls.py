@@ -37,6 +37,9 @@ class Watcher(Protocol):
     def left(self, host: str) -> None:
         """A connection that was accepted by `arrived` has finished its handshake, or is closed."""
 
+    def take_turn(self, step: Callable[[], None]) -> None:
+        """Run a step of a handshake, now or in a later turn of the event loop: it may take a millisecond."""
+
     def refused(self, reason: str, address: str, **facts: Any) -> None: ...
 
 
@@ -74,6 +77,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._raw: asyncio.Transport | None = None
         self._carried: asyncio.BufferedProtocol | None = None
         self._is_refused = False
+        self._waits_for_turn = False
         self._reading = True
         self._takes_answers = True
         self._ended = False
@@ -173,9 +177,22 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._host = None
 
     def _advance(self) -> None:
-        if self._carried is None and not self._shake_hands():
+        if self._carried is not None:
+            self._decrypt()
+        elif not self._waits_for_turn:
+            self._waits_for_turn = True
+            self._watcher.take_turn(self._take_turn)
+            if self._waits_for_turn and self._raw is not None:
+                self._raw.pause_reading()
+
+    def _take_turn(self) -> None:
+        self._waits_for_turn = False
+        if self._raw is None or self.is_closing():
             return
-        self._decrypt()
+        if self._reading and self._takes_answers:
+            self._raw.resume_reading()
+        if self._shake_hands():
+            self._decrypt()
 
     def _shake_hands(self) -> bool:
         try:

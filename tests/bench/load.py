@@ -9,7 +9,7 @@ import uvloop
 
 from tests.bench import group_load, kafka_load, pulsar_load
 from tests.bench.meter import Result
-from tests.bench.security import floods
+from tests.bench.security import floods, waiting
 
 LOADS: dict[str, Callable[..., Coroutine[Any, Any, Result]]] = {
     "kafka.produce": kafka_load.produce,
@@ -17,6 +17,7 @@ LOADS: dict[str, Callable[..., Coroutine[Any, Any, Result]]] = {
     "kafka.latency": kafka_load.latency,
     "flood.connections": floods.connections,
     "flood.metadata": floods.metadata,
+    "flood.waiting": waiting.waiting,
     "groups.commits": group_load.commits,
     "groups.heartbeats": group_load.heartbeats,
     "groups.many": group_load.many_groups,

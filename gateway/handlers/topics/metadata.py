@@ -83,8 +83,10 @@ def _refused(call: Call[MetadataRequest], wanted: Iterable[_Wanted], code: Error
 async def _all_rows(call: Call[MetadataRequest]) -> list[_Topic]:
     """Raises PulsarError."""
     topics, unknown = await call.cluster.topics.all()
-    slices = Slices()
-    rows = [await _row(call, topic, slices) for topic in topics]
+    slices, rows = Slices(), []
+    for topic in topics:
+        await slices.pause()
+        rows.append(await _row(call, topic, slices))
     return rows + [_failed(call, name, ErrorCode.LEADER_NOT_AVAILABLE) for name in unknown]
 
 

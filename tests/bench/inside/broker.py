@@ -199,7 +199,7 @@ class FakeAdminTopics:
         return PartitionedTopic(self.partitions[topic], {})
 
     async def list_partitioned(self, namespace: str) -> list[str]:
-        return [*self.partitions]
+        return [name for name in self.partitions if name.startswith(f"persistent://{namespace}/")]
 
     async def list_topics(self, namespace: str) -> list[str]:
         return []

@@ -50,8 +50,8 @@ class Scene:
         self._admin_topics = FakeAdminTopics(self.broker)
         admin = cast(AdminClient, SimpleNamespace(topics=self._admin_topics))
         metrics = Metrics()
-        client = _Client(config, self.broker)
-        self.fleet = _Fleet(client, admin, config)
+        client = LocalClient(config, self.broker)
+        self.fleet = LocalFleet(client, admin, config)
         shared = Shared(client, admin, config.limits, metrics, self.fleet.may_send_idempotent, self.fleet)
         self._services = ClusterServices(config, self.fleet, ProcessParts(client, admin, shared, None, metrics))
         self.server = KafkaServer(config, Dispatcher(*self._services.served), metrics)
@@ -157,7 +157,7 @@ class FakeClient(asyncio.Transport):
     abort = close
 
 
-class _Fleet(Fleet):
+class LocalFleet(Fleet):
     """A fleet with this gateway as the only member, which has joined. Nothing is written to or read from a log."""
 
     def __init__(self, client: PulsarClient, admin: AdminClient, config: Config) -> None:
@@ -176,7 +176,7 @@ class _Fleet(Fleet):
             self._membership.read(LogPosition(0, self._entry_id), message, now_ms)
 
 
-class _Client(PulsarClient):
+class LocalClient(PulsarClient):
     """A client with one broker, and a connection to it that is open already."""
 
     def __init__(self, config: Config, broker: FakeBroker) -> None:

@@ -1,4 +1,5 @@
-"""Two clusters in one gateway: how long the requests of one take while the other one floods the gateway."""
+"""Two clusters in one gateway: how long the requests of one take while the other one floods the gateway, and which part
+of this is the gateway's own work."""
 
 from __future__ import annotations
 
@@ -31,6 +32,7 @@ SIZE = 160
 PARTITIONS = 200
 """The number of partitions in a metadata response."""
 PRODUCE, FETCH, METADATA, CONNECTIONS = "produce", "fetch", "metadata", "connections"
+ALONE = "none"
 
 
 class _Place(NamedTuple):
@@ -57,6 +59,12 @@ def tenants(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
             rounds = [_round(what, quiet, topic, [same, elsewhere][:: -1 if number % 2 else 1], same)
                       for number in range(ROUNDS)]  # fmt: skip
             _add_row(figures, what, rounds)
+    for what in (ALONE, PRODUCE, FETCH, METADATA, CONNECTIONS):
+        found = run_load("flood.waiting", flood=what)
+        figures.add(
+            "Work of the gateway before it answers the quiet cluster, ms of processor time", ("flood", "p50", "p99"),
+            [what, found["p50"], found["p99"]],
+        )  # fmt: skip
 
 
 class _Round(NamedTuple):

@@ -8,7 +8,7 @@ from itertools import count, pairwise
 import pytest
 
 from gateway import fan_out as module
-from gateway.fan_out import fan_out
+from gateway.fan_out import cluster_at_work, fan_out
 
 
 async def test_results_are_in_order_and_work_is_bounded() -> None:
@@ -100,3 +100,65 @@ async def test_work_goes_on_though_each_turn_is_longer_than_a_slice(monkeypatch:
 
     async with asyncio.timeout(5):
         assert await fan_out(work, range(200)) == list(range(200))
+
+
+class Loop:
+    """Counts the items that are worked on in each turn of the event loop. Each takes a quarter of a slice."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        self.items: dict[str, int] = {}
+        monkeypatch.setattr(module, "monotonic", lambda: self.now_s)
+
+    async def request(self, name: str, cluster: int, items: int) -> None:
+        async def work(_: int) -> None:
+            self.now_s += module.SLICE_S / 4
+            self.items[name] = self.items.get(name, 0) + 1
+
+        cluster_at_work.set(cluster)
+        await fan_out(work, range(items), at_once=1)
+
+    async def turn(self) -> dict[str, int]:
+        self.items.clear()
+        await asyncio.sleep(0)
+        return dict(self.items)
+
+
+async def test_many_requests_do_not_make_a_turn_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch)
+    requests = [asyncio.create_task(loop.request(f"r{number}", 1, 40)) for number in range(20)]
+    seen: list[str] = []
+    while not all(request.done() for request in requests):
+        worked = await loop.turn()
+        assert sum(worked.values()) <= 5  # one may begin within the slice, and end after it
+        seen += worked
+    assert len({*seen[:21]}) == 20, "they take turns"
+
+
+async def test_each_cluster_has_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch)
+    flood = [asyncio.create_task(loop.request("flood", 1, 1_000)) for _ in range(50)]
+    for _ in range(10):
+        await loop.turn()
+    quiet = asyncio.create_task(loop.request("quiet", 2, 3))
+    turns = 0
+    while not quiet.done():
+        await loop.turn()
+        turns += 1
+    assert turns <= 4
+    for each in flood:
+        each.cancel()
+    await asyncio.wait(flood)
+
+
+async def test_a_request_that_goes_while_it_waits_takes_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch)
+    requests = [asyncio.create_task(loop.request(f"r{number}", 1, 10)) for number in range(10)]
+    await loop.turn()
+    await loop.turn()
+    for each in requests[:-1]:
+        each.cancel()
+    await asyncio.wait(requests[:-1])
+    async with asyncio.timeout(5):
+        await requests[-1]
+    assert not any(turn._waiting for turn in module._turns[asyncio.get_running_loop()].values())

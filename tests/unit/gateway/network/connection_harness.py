@@ -46,6 +46,7 @@ class FakeDispatcher:
         self.begun: list[str] = []
         self.expected: list[str] = []
         self.client: Client | None = None
+        self.principal = ANONYMOUS
         self.closed = 0
         self.futures: dict[str, asyncio.Future[Any]] = {}
         self.serial: dict[str, asyncio.Future[Any]] = {}
@@ -53,7 +54,7 @@ class FakeDispatcher:
     def context(
         self, client: Client, listener: Listener, principal: Principal = ANONYMOUS, served: ServedCluster | None = None
     ) -> RequestContext:
-        self.client = client
+        self.client, self.principal = client, principal
         return RequestContext(client, listener, (served or self.own).cluster, principal)
 
     def handler(self, context: RequestContext, served: ServedCluster | None = None) -> FakeDispatcher:
@@ -167,7 +168,7 @@ class FakeServer:
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(2)
         self.audit = LoginAudit(self.metrics)
-        self.arrivals = Arrivals(self.limits, self.metrics)
+        self.arrivals = Arrivals(self.limits, self.metrics, self.turns)
         self.connections: set[KafkaConnection] = set()
         self.shares: dict[int, RequestBudget] = {}
 

@@ -7,6 +7,7 @@ from typing import cast
 from gateway.config import MIB, Limits
 from gateway.login.session import LoginAnswer, LoginSession
 from gateway.network.arrivals import MEMORY_SHARE, Arrivals
+from gateway.network.turns import Turns
 from gateway.observability.metrics import Metrics
 from tests.unit.gateway.login.login_scene import Scene
 from tests.unit.gateway.network.connection_harness import Conversation, frame, settle
@@ -47,7 +48,8 @@ async def test_who_leaves_holds_nothing() -> None:
 
 async def test_strangers_of_all_addresses_are_counted() -> None:
     """TLS handshakes are not yet among the connections of the server."""
-    arrivals = Arrivals(Limits(max_connections=10, max_unauthenticated_per_address=3), Metrics())
+    limits = Limits(max_connections=10, max_unauthenticated_per_address=3)
+    arrivals = Arrivals(limits, Metrics(), Turns(by_cluster=False))
     came = [arrivals.arrived(f"192.0.2.{number // 4}") for number in range(40)]
     assert sum(came) == 10 and came[:4] == [True, True, True, False]
     arrivals.left("192.0.2.0")

@@ -13,6 +13,7 @@ from gateway.config import FORWARDING_LISTENER, Limits
 from gateway.listener_config import LOOPBACK
 from gateway.network.arrivals import Arrivals
 from gateway.network.connection import KafkaConnection, Owner
+from gateway.network.turns import Turns
 from gateway.observability.metrics import Metrics
 from gateway.requests.context import Listener
 from gateway.security.address_quotas import AddressQuotas
@@ -36,7 +37,8 @@ class Exhausted:
 
 
 def with_quota(*addresses: str, limits: Limits | None = None) -> Arrivals:
-    return Arrivals(limits or Limits(), Metrics(), cast(AddressQuotas, Exhausted(addresses)))
+    quotas = cast(AddressQuotas, Exhausted(addresses))
+    return Arrivals(limits or Limits(), Metrics(), Turns(by_cluster=False), quotas)
 
 
 class Scene(Conversation):

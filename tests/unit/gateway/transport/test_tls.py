@@ -7,7 +7,8 @@ import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from gateway.listener_config import LOOPBACK, ListenerSection, TlsSection
 from gateway.login.certificate_names import CertificateNames
 from gateway.network.arrivals import Arrivals
 from gateway.network.connection import WRITE_HIGH_BYTES
+from gateway.network.turns import SLICE_S, Turns
 from gateway.observability.metrics import Metrics
 from gateway.requests.context import ANONYMOUS, Principal
 from gateway.transport.certificates import Certificates, InvalidCertificate
@@ -28,6 +30,7 @@ from gateway.transport.tls import TlsConnection
 HOST = "127.0.0.1"
 PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
 TIMEOUT_S = 20.0
+CLIENTS = 10
 
 
 class Echo(asyncio.BufferedProtocol):
@@ -73,7 +76,8 @@ class Lab:
 
     def __init__(self, folder: Path) -> None:
         self.metrics = Metrics()
-        self.arrivals = Arrivals(Limits(max_unauthenticated_per_address=3), self.metrics)
+        limits = Limits(max_unauthenticated_per_address=3)
+        self.arrivals = Arrivals(limits, self.metrics, Turns(by_cluster=False))
         self.authority = Authority(folder)
         self.issued = self.authority.issue("gateway", hosts=[HOST, "gateway.test"])
         self.settings = TlsSection(
@@ -134,6 +138,36 @@ async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
         for each in found.carried:
             each.tls.abort()
         await asyncio.sleep(0)
+
+
+async def test_handshakes_take_turns(lab: Lab) -> None:
+    """One step uses up the slice of all: a flood of new connections keeps nobody else waiting for long."""
+    clock, steps = count(), []
+
+    class Numbered(Turns):
+        number = 0
+
+        def _begin(self) -> None:
+            self.number += 1
+            super()._begin()
+
+    class Noting(Arrivals):
+        def take_turn(self, step: Callable[[], None]) -> None:
+            def noted() -> None:
+                steps.append(turns.number)
+                step()
+
+            super().take_turn(noted)
+
+    turns = Numbered(by_cluster=False, now_s=lambda: next(clock) * 2 * SLICE_S)
+    lab.arrivals = Noting(Limits(), lab.metrics, turns)
+    clients = await asyncio.wait_for(asyncio.gather(*(lab.connect() for _ in range(CLIENTS))), TIMEOUT_S)
+    for reader, writer in clients:
+        writer.write(b"request")
+        assert await asyncio.wait_for(reader.readexactly(7), TIMEOUT_S) == b"request"
+    assert len(steps) >= 2 * CLIENTS and len(steps) == len(set(steps))
+    for _, writer in clients:
+        writer.close()
 
 
 async def test_what_is_written_comes_back(lab: Lab) -> None:
