@@ -68,7 +68,7 @@ class Replay:
             _, behind, number, count = json.loads(key)
             if Position(*behind) != self._behind or number not in range(count):
                 return
-            chunk = [(_to_bytes(each), _to_bytes(content)) for each, content in json.loads(value)]
+            chunk: list[Record] = [(_to_bytes(each), _to_bytes(content)) for each, content in json.loads(value)]
         except (ValueError, TypeError, AttributeError, RecursionError):
             return
         self._count = count

@@ -89,7 +89,7 @@ def test_a_large_snapshot_has_several_messages() -> None:
 
 def test_a_snapshot_keeps_bytes_that_are_not_text() -> None:
     """Of an unreadable record, which has to deny everything after the next start, too, and of a later version."""
-    records = [*UNREADABLE[-4:-2], (b'["later","\xed\xa0\x80"]', b"\x00\xff\xfe")]
+    records: list[Record] = [*UNREADABLE[-4:-2], (b'["later","\xed\xa0\x80"]', b"\x00\xff\xfe")]
     state = state_of(records)
     replay = Replay(Position(1, 1))
     replay.take(encode_snapshot(Position(1, 1), state.records()))
