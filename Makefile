@@ -10,6 +10,8 @@ SPARK_JOBS_IN_TEST := batch_read headers_and_nulls stream_write available_now
 # With a Pulsar, a Kafka and a gateway each, which take some 1.5 GB. They wait much: more than cores.
 TEST_PROCESSES ?= 3
 TESTS_WITH_SERVERS := tests/faults tests/integration tests/conformance tests/fuzz
+# Java programs here live for seconds: half of their CPU went into optimising what then hardly ran.
+SHORT_LIVED_JAVA := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 .NOTPARALLEL:
 .PHONY: run test unit bench regions fleet security soak transactions spark spark-small conformance clean python packages toolchains
@@ -23,11 +25,14 @@ test: packages .venv/test.stamp  ## Static checks, then all tests on a real Puls
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/python -m deploy.local.jars pulsar kafka
+	-$(SHORT_LIVED_JAVA) $(BIN)/python -m deploy.local.archive_classes  # without it, tests take longer
 	@mkdir -p build; \
 	timeout 2400 make spark-small > build/spark.log 2>&1 & spark=$$!; \
 	timeout 2400 make unit > build/unit.log 2>&1 & unit=$$!; \
-	trap 'kill $$spark $$unit' EXIT; echo "beside: mypy and tests/unit (build/unit.log), PySpark jobs (build/spark.log)"; \
-	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS_WITH_SERVERS); servers_code=$$?; \
+	trap 'kill $$spark $$unit' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
+	echo "beside: mypy and tests/unit (build/unit.log), PySpark jobs (build/spark.log)"; \
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25 $(TESTS_WITH_SERVERS); \
+	servers_code=$$?; \
 	wait $$unit; unit_code=$$?; wait $$spark; spark_code=$$?; trap - EXIT; cat build/unit.log build/spark.log; \
 	echo "exit codes: tests with servers $$servers_code, make unit $$unit_code, make spark-small $$spark_code"; \
 	exit $$((servers_code | unit_code | spark_code))
@@ -63,8 +68,7 @@ spark: packages $(SPARK_VERSIONS:%=.venv-spark/%/stamp)  ## PySpark jobs on Kafk
 	test -z "$$failed"
 
 spark-small: .venv-spark/$(SPARK_IN_TEST)/stamp  ## Some of them, no times taken: the part of `make test`
-	JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" \
-	  .venv-spark/$(SPARK_IN_TEST)/bin/python -m spark_compat --no-report $(SPARK_JOBS_IN_TEST)
+	$(SHORT_LIVED_JAVA) .venv-spark/$(SPARK_IN_TEST)/bin/python -m spark_compat --no-report $(SPARK_JOBS_IN_TEST)
 
 conformance: packages toolchains .venv/test.stamp  ## Public clients on Kafka and on the gateway, what they report compared: docs/reports/conformance.md
 	$(BIN)/python -m tests.clients

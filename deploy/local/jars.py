@@ -54,7 +54,7 @@ def pom_classpath(pom: Path) -> str:
     if not target.exists():
         root.mkdir(parents=True, exist_ok=True)
         # Maven's own repository is not safe for two processes at the same time, so one lock covers every pom.
-        with _lock(root / "lock"):
+        with lock(root / "lock"):
             if not target.exists():
                 _resolve(pom, target)
     return f"{target}/*"
@@ -77,7 +77,8 @@ def cache_dir() -> Path:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def lock(path: Path) -> Iterator[None]:
+    """One process at a time."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # the lock is released when the file is closed, also when the process dies
         yield

@@ -22,7 +22,7 @@ def java_executable() -> str:
     needed = f"Java {JAVA_VERSION} or later is needed (Debian package openjdk-{JAVA_VERSION}-jre-headless or newer)"
     if path is None:
         raise MissingToolError(f"{needed}, and none was found.")
-    version = _java_version(path)
+    version = _major_version(java_build(path))
     if version < JAVA_VERSION:
         raise MissingToolError(f"{needed}, and {path} is version {version}.")
     return path
@@ -36,8 +36,15 @@ def maven_executable() -> str:
     return path
 
 
-def _java_version(path: str) -> int:
-    """Major version, 8 for `1.8.0_402`; 0 when the program does not report a version."""
-    told = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False)
-    match = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
+@cache
+def java_build(path: str) -> str:
+    """What a `java` says of its version and build."""
+    return subprocess.run(
+        [path, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False
+    ).stderr
+
+
+def _major_version(build: str) -> int:
+    """8 for `1.8.0_402`; 0 when the program does not report a version."""
+    match = re.search(r'version "(?:1\.)?(\d+)', build)
     return int(match.group(1)) if match else 0

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from deploy.local.class_archives import archive_options
 from deploy.local.jars import classpath
 from deploy.local.java import java_executable
 from deploy.local.process import ChildProcess, free_port
@@ -41,6 +42,9 @@ SINGLE_NODE_SETTINGS = {
     "diskUsageThreshold": "0.99",  # a nearly full disk of a developer must not make the bookie read-only
     "diskUsageLwmThreshold": "0.98",
 }
+
+EVICTION_SETTINGS = {"managedLedgerCacheEvictionIntervalMs": "1000"}
+"""By default, a broker looks for cached entries to drop every 10 ms: a fifth of its CPU when it does little."""
 
 LOW_LATENCY_SETTINGS = {
     # A journal write does not wait for more entries; an idle journal writes immediately.
@@ -134,6 +138,7 @@ class PulsarStandalone:
             **TOPIC_SETTINGS,
             **BOOKIE_READS,
             **SINGLE_NODE_SETTINGS,
+            **EVICTION_SETTINGS,
             **LOW_LATENCY_SETTINGS,
             **addresses,
             **self._settings,
@@ -147,7 +152,8 @@ class PulsarStandalone:
         # Has an effect on the first start only: the data of the bookie has its port.
         ports = ["--bookkeeper-port", str(free_port(self.host))]
         parts = ["--no-functions-worker", "--no-stream-storage"]
-        command = [java_executable(), *jvm, *opens, *properties, "-cp", classpath("pulsar"), MAIN_CLASS]
+        jars = classpath("pulsar")
+        command = [java_executable(), *archive_options(jars), *jvm, *opens, *properties, "-cp", jars, MAIN_CLASS]
         return [*command, "--config", str(config), *directories, *ports, *parts]
 
     def _is_ready(self) -> bool:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import tomli_w
 
+from deploy.local.class_archives import archive_options
 from deploy.local.jars import classpath
 from deploy.local.java import MissingToolError, java_executable
-from deploy.local.standalone import ADD_OPENS, LOG4J_CONFIG, LOW_LATENCY_SETTINGS
+from deploy.local.standalone import ADD_OPENS, EVICTION_SETTINGS, LOG4J_CONFIG, LOW_LATENCY_SETTINGS
 from deploy.topology import settings
 from deploy.topology.description import Kind, Node
 from deploy.topology.places import Places
@@ -60,6 +61,7 @@ SMALL_BROKER = {
     "managedLedgerCacheSizeMB": "32",
     "brokerShutdownTimeoutMs": "5000",
     "defaultNumberOfNamespaceBundles": "4",
+    **EVICTION_SETTINGS,
     **{name: value for name, value in LOW_LATENCY_SETTINGS.items() if not name.startswith("journal")},
 }
 
@@ -135,7 +137,8 @@ def _java(kind: Kind) -> list[str]:
     opens = [f"--add-opens={package}=ALL-UNNAMED" for package in ADD_OPENS]
     properties = [f"-Dlog4j.configurationFile={LOG4J_CONFIG}", "-Dio.netty.tryReflectionSetAccessible=true"]
     flags = [*(word for words in memory for word in words), "-XX:+ExitOnOutOfMemoryError", *SMALL_JVM]
-    return [java_executable(), *flags, *opens, *properties, "-cp", classpath("pulsar")]
+    jars = classpath("pulsar")
+    return [java_executable(), *archive_options(jars), *flags, *opens, *properties, "-cp", jars]
 
 
 def _listens(host: str, port: int) -> bool:

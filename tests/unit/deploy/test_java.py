@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.java import MissingToolError, java_executable, maven_executable
+from deploy.local.java import MissingToolError, java_build, java_executable, maven_executable
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +20,7 @@ def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 def _forget() -> None:
+    java_build.cache_clear()
     java_executable.cache_clear()
     maven_executable.cache_clear()
 
