@@ -25,17 +25,26 @@ class StartError(RuntimeError):
 
 def free_port(host: str = "127.0.0.1") -> int:
     """A TCP port that is free now, and that no other caller of this function gets while this process lives."""
-    for port in random.sample(PORT_RANGE, PORT_ATTEMPTS):
-        if not _reserve(host, port):
-            continue
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError:
-                continue
-            return port
+    return free_ports(1, host)[0]
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """As `free_port`, `count` ports with consecutive numbers."""
+    for first in random.sample(PORT_RANGE, PORT_ATTEMPTS):
+        ports = [*range(first, first + count)]
+        if all(_reserve(host, port) and _is_free(host, port) for port in ports):
+            return ports
     raise StartError(f"no free port found on {host} in {PORT_ATTEMPTS} attempts")
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
 
 
 def _reserve(host: str, port: int) -> bool:
@@ -51,6 +60,11 @@ def _reserve(host: str, port: int) -> bool:
         return False
     holder.detach()
     return True
+
+
+def bound(command: Sequence[str]) -> list[str]:
+    """The command, of a process that the kernel kills when the thread that starts it ends. On Linux."""
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("exec_bound.py")), str(os.getpid()), *command]
 
 
 class ChildProcess:
@@ -80,10 +94,9 @@ class ChildProcess:
         if self.running:
             raise StartError(f"{self.name} is already running")
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        bound = [sys.executable, str(Path(__file__).with_name("exec_bound.py")), str(os.getpid()), *command]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                bound,
+                bound(command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from deploy.local.process import bound
 from tests.integration.confluent import committed, read_all
 from tests.support.gateway_process import REPOSITORY
 from tests.support.history import Commit, History, Lookup, Read, Share, Write
@@ -23,7 +24,7 @@ class FleetMember:
         self._errors = output.with_suffix(".stderr")
         command = [sys.executable, "-m", "tests.integration.fleet_member", bootstrap, group, topic]
         with output.open("wb") as file, self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(command, stdout=file, stderr=errors, cwd=REPOSITORY)
+            self.process = subprocess.Popen(bound(command), stdout=file, stderr=errors, cwd=REPOSITORY)
 
     def __enter__(self) -> FleetMember:
         return self

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
+from deploy.local.process import bound
 from tests.integration.confluent import TIMEOUT_S, committed, create_topic
 from tests.support.gateway_process import REPOSITORY
 from tests.support.names import unique_topic
@@ -33,7 +34,9 @@ class Member:
     def __init__(self, output: Path, command: list[str]) -> None:
         self._output = output
         with output.open("wb") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL, cwd=REPOSITORY)
+            self.process = subprocess.Popen(
+                bound(command), stdout=file, stderr=subprocess.DEVNULL, cwd=REPOSITORY
+            )
 
     def __enter__(self) -> "Member":
         return self

@@ -30,7 +30,6 @@ from tests.support.raw_client import RawClient, connected
 
 GATEWAYS = 3
 PARTITIONS = 8
-MOVED_S = 10.0
 SEND_PAUSE_S = 0.05
 """The time between two records of a steady producer."""
 UNKNOWN_TOPIC_ID = 100
@@ -57,7 +56,9 @@ def groups_of_two(fleet: HaproxyFleet) -> list[str]:
     with connected(fleet.inside(fleet.gateways[0])) as client:
         while len(found) < 2:
             name = unique_topic("g")
-            found[client.call("FindCoordinator", 3, key=name, key_type=0)["node_id"]] = name
+            answer = client.call("FindCoordinator", 3, key=name, key_type=0)
+            if answer["error_code"] == 0:
+                found[answer["node_id"]] = name
     return [*found.values()]
 
 
@@ -310,7 +311,7 @@ def test_gateways_come_and_go(fleet: HaproxyFleet, tmp_path: Path) -> None:
             each.wait_read()
         victim, *others = fleet.gateways
         victim.kill()
-        wait_for(lambda: len(brokers(fleet.inside(others[0]))) == GATEWAYS - 1, "its leadership moved", MOVED_S)
+        wait_for(lambda: len(brokers(fleet.inside(others[0]))) == GATEWAYS - 1, "its leadership moved")
         for each in traffic:
             each.wait_read()
         victim.start()

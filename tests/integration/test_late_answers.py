@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka.protocol.api_key import ApiKey
 
-from deploy.local.process import free_port
+from deploy.local.process import bound, free_port
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import create_topic
 from tests.integration.fleet_member import POLL_MS
@@ -91,7 +91,7 @@ def behind_proxy(pulsar: PulsarStandalone, folder: Path, late: LateAnswers) -> I
 
 @contextmanager
 def member(*command: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(bound([sys.executable, *command]), stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:

@@ -13,7 +13,7 @@ from typing import Any
 from deploy.local.jars import artifact_classpath, classpath
 from deploy.local.java import java_executable
 from deploy.local.kafka import LOG4J_CONFIG
-from deploy.local.process import free_port
+from deploy.local.process import bound, free_port
 
 VERSION = "3.9.2"
 WORKER = "org.apache.kafka.connect.cli.ConnectDistributed"
@@ -63,7 +63,7 @@ class ConnectWorker:
         log4j = f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}"
         command = [java_executable(), *JVM_OPTIONS, log4j, "-cp", jars, WORKER, str(self._config)]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            self._process = subprocess.Popen(bound(command), stdout=log, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + within_s
         while self._ask("GET", "/connectors") is None:
             assert self._process.poll() is None, self.last_words()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.haproxy.config import Backend, haproxy_config, single_address_config
-from deploy.local.process import ChildProcess, free_port
+from deploy.local.process import ChildProcess, free_port, free_ports
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import ConnectionClosedError, connected
@@ -56,7 +55,7 @@ class HaproxyFleet:
             gateway.wait_ready()
         self._start_haproxy()
         deadline = time.monotonic() + FOUND_S
-        while not (_answers(self.bootstrap) and _answers(self.single)):
+        while not (_brokers(self.bootstrap) and _brokers(self.single)):
             assert time.monotonic() < deadline, "haproxy does not find the gateways"
             time.sleep(0.05)
 
@@ -109,27 +108,10 @@ def _http_port(gateway: GatewayProcess) -> int:
     return int(gateway.config["http"]["port"])
 
 
-def _answers(bootstrap: str) -> bool:
+def _brokers(bootstrap: str) -> int:
+    """The number of brokers that the gateway at this address knows; 0 when nothing answers."""
     try:
         with connected(bootstrap) as client:
-            return bool(client.call("Metadata", 9, topics=[])["brokers"])
+            return len(client.call("Metadata", 9, topics=[])["brokers"])
     except (OSError, ConnectionClosedError):
-        return False
-
-
-def free_ports(count: int) -> list[int]:
-    """Consecutive port numbers that are free."""
-    while True:
-        ports = [*range(first := free_port(), first + count)]
-        if all(map(_is_free, ports)):
-            return ports
-
-
-def _is_free(number: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, number))
-        except OSError:
-            return False
-    return True
+        return 0

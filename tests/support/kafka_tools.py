@@ -11,6 +11,7 @@ from typing import NamedTuple
 from deploy.local.jars import classpath
 from deploy.local.java import java_executable
 from deploy.local.kafka import LOG4J_CONFIG
+from deploy.local.process import bound
 
 SOURCE = Path(__file__).parents[1] / "integration" / "java" / "Tools.java"
 COMPILE_TIMEOUT_S = 60
@@ -37,7 +38,7 @@ class KafkaTools:
         log4j = f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}"
         command = [java_executable(), *JVM_OPTIONS, *options, log4j, "-cp", f"{folder}:{classpath('kafka')}", "Tools"]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            bound(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 
     def __enter__(self) -> KafkaTools:

@@ -8,6 +8,7 @@ from pathlib import Path
 from deploy.local.jars import artifact_classpath
 from deploy.local.java import java_executable
 from deploy.local.kafka import LOG4J_CONFIG
+from deploy.local.process import bound
 
 VERSION = "3.9.2"
 SOURCE = Path(__file__).parents[1] / "integration" / "java" / "streams" / "WordCount.java"
@@ -39,7 +40,7 @@ class WordCount:
         command = [java_executable(), *JVM_OPTIONS, log4j, "-cp", f"{self._compiled()}:{_classpath()}", "WordCount"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, *self._arguments, str(state)], stdout=log, stderr=subprocess.STDOUT
+                bound([*command, *self._arguments, str(state)]), stdout=log, stderr=subprocess.STDOUT
             )
 
     def kill(self) -> None:

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from deploy.local.jars import classpath
 from deploy.local.java import java_executable
 from deploy.local.kafka import LOG4J_CONFIG
+from deploy.local.process import bound
 
 TOOL = "org.apache.kafka.tools.TransactionalMessageCopier"
 JVM_OPTIONS = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -50,7 +51,7 @@ class Copier:
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
+            self._process = subprocess.Popen(bound(self._command), stdout=log, stderr=subprocess.STDOUT)
 
     def kill(self) -> None:
         if self._process is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.process import PORT_RANGE, ChildProcess, StartError, free_port
+from deploy.local.process import PORT_RANGE, ChildProcess, StartError, free_port, free_ports
 
 WAIT_S = 20.0
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
@@ -42,6 +42,14 @@ def test_a_free_port_can_be_bound() -> None:
     assert port in PORT_RANGE
     with socket.create_server(("127.0.0.1", port)):
         pass
+
+
+def test_free_ports_follow_each_other_and_are_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = free_ports(3)
+    assert [second, third] == [first + 1, first + 2]
+    monkeypatch.setattr("deploy.local.process.random.sample", lambda *_: [third])
+    with pytest.raises(StartError, match="no free port"):
+        free_port()
 
 
 def test_a_port_in_use_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
