@@ -27,10 +27,11 @@ SINGLE_NODE_SETTINGS = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "4",
-    "broker.session.timeout.ms": "3000",  # a killed broker cannot register again before its old session expires
-    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "30000",  # the controller must not lose its only broker when the machine is busy
     "group.initial.rebalance.delay.ms": "0",
 }
+SHORT_SESSIONS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+"""For a broker that is killed: it cannot register again before its old session expires."""
 
 
 class KafkaBroker:

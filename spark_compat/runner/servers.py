@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from deploy.local.kafka import KafkaBroker
+from deploy.local.kafka import SHORT_SESSIONS, KafkaBroker
 from deploy.local.standalone import PulsarStandalone
 from tests.support.gateway_process import GatewayProcess
 from tests.support.logins import LISTENERS, Login, Logins
@@ -15,6 +15,7 @@ from tests.support.logins import LISTENERS, Login, Logins
 READY_TIMEOUT_S = 120.0
 """Long, because Spark uses all cores."""
 KAFKA_SETTINGS = {
+    **SHORT_SESSIONS,
     "group.coordinator.rebalance.protocols": "classic,consumer",  # the second one is a preview in 3.9
     "log.retention.ms": "-1",  # retention goes by the records' timestamps, and those of the trials are old
     "log.retention.check.interval.ms": "1000",

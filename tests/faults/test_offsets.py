@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import OFFSET_END, OFFSET_STORED, KafkaError
@@ -25,7 +26,7 @@ from tests.integration.confluent import (
     watermarks,
 )
 from tests.integration.native import Admin, producer, wait_for
-from tests.integration.servers import gateway_on, running
+from tests.integration.servers import gateway_on, lone_gateway_on, running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
@@ -61,6 +62,30 @@ def rolling_gateway(
         yield server
 
 
+class Fleet(NamedTuple):
+    """Two gateways of one namespace."""
+
+    one: GatewayProcess
+    other: GatewayProcess
+    admin: Admin
+    """Of the namespace's topics."""
+
+    def create_topic(self) -> str:
+        name = unique_topic("offsets")
+        create_topic(self.one.bootstrap, name)
+        return name
+
+
+@pytest.fixture(scope="module")
+def fleet(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    namespace = unique_topic("fleet")
+    gateways = [
+        gateway_on(pulsar, tmp_path_factory.mktemp(name), pulsar={"namespace": namespace}) for name in ("one", "other")
+    ]
+    with running(gateways[0]), running(gateways[1]):
+        yield Fleet(gateways[0], gateways[1], Admin(pulsar, f"kafka/{namespace}"))
+
+
 def values(count: int, kind: str = "value") -> list[bytes]:
     return [b"%s %d" % (kind.encode(), number) for number in range(count)]
 
@@ -71,10 +96,11 @@ def partition_zero(topic: str) -> str:
 
 @pytest.mark.parametrize("end", [GatewayProcess.stop, GatewayProcess.kill], ids=["stopped", "killed"])
 def test_after_a_gateway_restart(
-    pulsar: PulsarStandalone, tmp_path: Path, topic: str, end: Callable[[GatewayProcess], None]
+    pulsar: PulsarStandalone, tmp_path: Path, end: Callable[[GatewayProcess], None]
 ) -> None:
-    expected = values(300)
-    with running(gateway_on(pulsar, tmp_path)) as gateway:
+    topic, expected = unique_topic("offsets"), values(300)
+    with running(lone_gateway_on(pulsar, tmp_path)) as gateway:
+        create_topic(gateway.bootstrap, topic)
         for start in range(0, 300, 100):
             records = [Record(value) for value in expected[start : start + 100]]
             offsets = produce(gateway.bootstrap, topic, records, batch_num_messages=7)
@@ -126,27 +152,29 @@ def test_retention_passes_a_group_that_is_dead(
     assert first.offset() == watermarks(bootstrap, topic)[0]
 
 
-def test_deleted_records_stay_deleted(
-    pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str, tmp_path: Path
-) -> None:
+def test_deleted_records_stay_deleted(fleet: Fleet) -> None:
     """Also at a gateway that has the log open, and at one that opens it. Offsets continue where they were."""
-    produce(gateway.bootstrap, topic, [Record(value) for value in values(20)])
-    with running(gateway_on(pulsar, tmp_path)) as other:
-        assert watermarks(other.bootstrap, topic) == (0, 20)
-        delete_records(gateway.bootstrap, topic, 7)
-        assert watermarks(gateway.bootstrap, topic) == (7, 20)
-        wait_for(lambda: watermarks(other.bootstrap, topic) == (7, 20), "the other gateway looks where the log starts")
-        delete_records(other.bootstrap, topic, 5)  # changes nothing
-        Admin(pulsar).unload(partition_zero(topic))
-        other.kill()
-        other.start()
-        other.wait_ready()
-        assert watermarks(other.bootstrap, topic) == (7, 20)
-        assert offsets_of(consume(other.bootstrap, topic, 13)) == [*range(7, 20)]
-        delete_records(other.bootstrap, topic, OFFSET_END)
-        assert produce(other.bootstrap, topic, [Record(b"next")]) == [20]
-    assert offsets_of(consume(gateway.bootstrap, topic, 1, offset=20)) == [20]
-    wait_for(lambda: watermarks(gateway.bootstrap, topic) == (20, 21), "the gateway looks where the log starts")
+    one, other, admin = fleet
+    topic = fleet.create_topic()
+    produce(one.bootstrap, topic, [Record(value) for value in values(20)])
+    assert watermarks(other.bootstrap, topic) == (0, 20)
+    delete_records(one.bootstrap, topic, 7)
+    assert watermarks(one.bootstrap, topic) == (7, 20)
+    wait_for(lambda: watermarks(other.bootstrap, topic) == (7, 20), "the other gateway looks where the log starts")
+    delete_records(other.bootstrap, topic, 5)  # changes nothing
+    admin.unload(partition_zero(topic))
+    other.kill()
+    other.start()
+    other.wait_ready()
+    assert watermarks(other.bootstrap, topic) == (7, 20)
+    assert offsets_of(consume(other.bootstrap, topic, 13)) == [*range(7, 20)]
+    delete_records(other.bootstrap, topic, OFFSET_END)
+    assert produce(other.bootstrap, topic, [Record(b"next")]) == [20]
+    other.stop()
+    assert offsets_of(consume(one.bootstrap, topic, 1, offset=20)) == [20]
+    wait_for(lambda: watermarks(one.bootstrap, topic) == (20, 21), "the gateway looks where the log starts")
+    other.start()
+    other.wait_ready()
 
 
 @pytest.mark.timeout(300)
@@ -204,28 +232,26 @@ def test_while_the_bundles_are_unloaded(pulsar: PulsarStandalone, gateway: Gatew
 
 
 @pytest.mark.parametrize("unloads", [0, 4])
-def test_with_two_gateways_on_one_partition(
-    pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str, tmp_path: Path, unloads: int
-) -> None:
-    with running(gateway_on(pulsar, tmp_path, kafka={"node_id": 1})) as other:
-        senders = [
-            Sender(each.bootstrap, topic, enable_idempotence=True, batch_num_messages=5, retry_backoff_ms=50)
-            for each in (gateway, other)
-        ]
-        threads = [
-            threading.Thread(target=sender.send, args=(values(1_500, f"sender {number}"),))
-            for number, sender in enumerate(senders)
-        ]
-        for thread in threads:
-            thread.start()
-        for _ in range(unloads):  # the first unloads happen while the first batches of the senders are in flight
-            Admin(pulsar).unload(partition_zero(topic))
-        for thread in threads:
-            thread.join(TIMEOUT_S)
-        for sender in senders:
-            sender.flush()
-        read = read_all(gateway.bootstrap, topic)
-        assert read_all(other.bootstrap, topic) == read
+def test_with_two_gateways_on_one_partition(fleet: Fleet, unloads: int) -> None:
+    topic = fleet.create_topic()
+    senders = [
+        Sender(each.bootstrap, topic, enable_idempotence=True, batch_num_messages=5, retry_backoff_ms=50)
+        for each in (fleet.one, fleet.other)
+    ]
+    threads = [
+        threading.Thread(target=sender.send, args=(values(1_500, f"sender {number}"),))
+        for number, sender in enumerate(senders)
+    ]
+    for thread in threads:
+        thread.start()
+    for _ in range(unloads):  # the first unloads happen while the first batches of the senders are in flight
+        fleet.admin.unload(partition_zero(topic))
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    for sender in senders:
+        sender.flush()
+    read = read_all(fleet.one.bootstrap, topic)
+    assert read_all(fleet.other.bootstrap, topic) == read
     offsets = {value: offset for offset, value in enumerate(read)}
     assert len(read) == len(offsets) == 3_000, "each record once"
     assert offsets == senders[0].offsets | senders[1].offsets
@@ -234,21 +260,24 @@ def test_with_two_gateways_on_one_partition(
         assert mine == values(1_500, f"sender {number}")
 
 
-def test_a_log_without_entries_knows_its_end(
-    pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str, tmp_path: Path
-) -> None:
-    admin = Admin(pulsar)
-    produce(gateway.bootstrap, topic, [Record(value) for value in values(20)])
-    admin.unload(partition_zero(topic))
-    assert watermarks(gateway.bootstrap, topic) == (0, 20)
-    admin.truncate(partition_zero(topic))
-    wait_for(lambda: watermarks(gateway.bootstrap, topic) == (20, 20), "the start follows the truncation")
-    with running(gateway_on(pulsar, tmp_path)) as fresh:
-        assert watermarks(fresh.bootstrap, topic) == (20, 20)
-        assert produce(fresh.bootstrap, topic, [Record(b"next")]) == [20]
-        assert offsets_of(consume(fresh.bootstrap, topic, 1)) == [20]
-    assert produce(gateway.bootstrap, topic, [Record(b"next")]) == [21]
-    assert offsets_of(consume(gateway.bootstrap, topic, 2)) == [20, 21]
+def test_a_log_without_entries_knows_its_end(pulsar: PulsarStandalone, tmp_path: Path) -> None:
+    """For the gateway that wrote them, and after its restart."""
+    topic, namespace = unique_topic("offsets"), unique_topic("alone")
+    admin = Admin(pulsar, f"kafka/{namespace}")
+    with running(gateway_on(pulsar, tmp_path, pulsar={"namespace": namespace})) as gateway:
+        create_topic(gateway.bootstrap, topic)
+        produce(gateway.bootstrap, topic, [Record(value) for value in values(20)])
+        admin.unload(partition_zero(topic))
+        assert watermarks(gateway.bootstrap, topic) == (0, 20)
+        admin.truncate(partition_zero(topic))
+        wait_for(lambda: watermarks(gateway.bootstrap, topic) == (20, 20), "the start follows the truncation")
+        gateway.stop()
+        gateway.start()
+        gateway.wait_ready()
+        assert watermarks(gateway.bootstrap, topic) == (20, 20)
+        assert produce(gateway.bootstrap, topic, [Record(b"next")]) == [20]
+        assert produce(gateway.bootstrap, topic, [Record(b"next")]) == [21]
+        assert offsets_of(consume(gateway.bootstrap, topic, 2)) == [20, 21]
 
 
 def test_the_start_follows_what_has_expired(pulsar: PulsarStandalone, gateway: GatewayProcess, topic: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.kafka import KafkaBroker
+from deploy.local.kafka import SHORT_SESSIONS, KafkaBroker
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import Record, committed, create_topic, produce
 from tests.integration.servers import running
@@ -96,7 +96,7 @@ def test_nothing_happens_on_kafka(kafka: KafkaBroker) -> None:
 
 
 def test_a_broker_of_kafka_is_killed(tmp_path: Path) -> None:
-    with running(KafkaBroker(tmp_path / "kafka")) as broker:
+    with running(KafkaBroker(tmp_path / "kafka", settings=SHORT_SESSIONS)) as broker:
 
         def bounce() -> None:
             broker.kill()

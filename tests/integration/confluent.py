@@ -11,6 +11,7 @@ from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     KafkaError,
+    KafkaException,
     Message,
     Producer,
     TopicPartition,
@@ -22,6 +23,7 @@ from tests.support.history import Write
 
 TIMEOUT_S = 60.0
 """Much more than any operation needs on an idle machine: one that takes longer has failed."""
+WITHOUT_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 @dataclass(frozen=True)
@@ -177,10 +179,18 @@ def consume(bootstrap: str, topic: str, count: int, **options: Any) -> list[Mess
 
 
 def watermarks(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
-    """Log start and end offsets, fetched from the broker."""
+    """Log start and end offsets, fetched from the broker. librdkafka does not retry this while there is no leader."""
+    deadline = time.monotonic() + TIMEOUT_S
     with assigned(bootstrap, topic, partition=partition) as consumer:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
-    return low, high
+        while True:
+            try:
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() not in WITHOUT_LEADER or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return low, high
 
 
 def read_all(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from enum import Enum
@@ -17,8 +17,10 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from kafka.structs import OffsetAndMetadata
 
 from deploy.local.kafka import KafkaBroker
+from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Record, commit, committed, produce
 from tests.integration.native import wait_for
+from tests.integration.servers import lone_gateway_on, running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
@@ -198,10 +200,19 @@ def has_coordinators(bootstrap: str, group: str) -> bool:
     return True
 
 
+@pytest.fixture(scope="module")
+def new_gateway(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """Nobody else has been in its namespace: its leader epochs are those of a new Kafka cluster."""
+    with running(lone_gateway_on(pulsar, tmp_path_factory.mktemp("new"))) as server:
+        yield server
+
+
 @pytest.mark.parametrize("client", [kafka_python, confluent])
-def test_every_call_is_answered_as_by_kafka(client: Conversation, kafka: KafkaBroker, gateway: GatewayProcess) -> None:
+def test_every_call_is_answered_as_by_kafka(
+    client: Conversation, kafka: KafkaBroker, new_gateway: GatewayProcess
+) -> None:
     topic = unique_topic("admin")
     wait_for(lambda: has_coordinators(kafka.bootstrap, topic), "Kafka has made its topic of offsets")
     with ThreadPoolExecutor(2) as both:
-        expected, actual = both.map(lambda server: client(server.bootstrap, topic), (kafka, gateway))
+        expected, actual = both.map(lambda server: client(server.bootstrap, topic), (kafka, new_gateway))
     assert actual == expected

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Record, create_topic, produce
-from tests.integration.native import Admin, full_name, wait_for
+from tests.integration.native import Admin, wait_for
 from tests.integration.servers import gateway_on, running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
@@ -22,10 +22,10 @@ PARTITIONS, ROUNDS = 4, 3
 
 
 @contextmanager
-def native_writers(server: PulsarStandalone, topic: str) -> Iterator[None]:
+def native_writers(server: PulsarStandalone, namespace: str, topic: str) -> Iterator[None]:
     """One writer on each partition; they reconnect for ever."""
     client = native.Client(server.service_url, logger=native.ConsoleLogger(native.LoggerLevel.Error))
-    names = [f"{full_name(topic)}-partition-{number}" for number in range(PARTITIONS)]
+    names = [f"persistent://{namespace}/{topic}-partition-{number}" for number in range(PARTITIONS)]
     try:
         for producer in [client.create_producer(name, block_if_queue_full=False) for name in names]:
             producer.send_async(b"x", None)
@@ -57,26 +57,33 @@ def kafka_writer(bootstrap: str, topic: str) -> Iterator[None]:
         producer.flush(TIMEOUT_S)
 
 
-def test_nothing_comes_back(pulsar: PulsarStandalone, gateway: GatewayProcess, tmp_path: Path) -> None:
-    admin = Admin(pulsar)
-    with running(gateway_on(pulsar, tmp_path)) as other:
+def test_nothing_comes_back(pulsar: PulsarStandalone, tmp_path: Path) -> None:
+    namespace = unique_topic("deleted")
+    one, other = (gateway_on(pulsar, tmp_path / name, pulsar={"namespace": namespace}) for name in ("one", "other"))
+    with running(one), running(other):
         for _ in range(ROUNDS):
-            topic = unique_topic("deleted")
-            create_topic(gateway.bootstrap, topic, PARTITIONS)
-            with ExitStack() as writers:
-                writers.enter_context(native_writers(pulsar, topic))
-                for each in (gateway, other):
-                    writers.enter_context(kafka_writer(each.bootstrap, topic))
-                wait_for(lambda: admin.ledgers(f"{topic}-partition-0")[-1] is not None, "it is written to")  # noqa: B023
-                client = AdminClient({"bootstrap.servers": gateway.bootstrap})
-                client.delete_topics([topic])[topic].result(TIMEOUT_S)
-                create_topic(gateway.bootstrap, unique_topic("meanwhile"), PARTITIONS)
-                assert left_of(admin, topic) == []
-            assert left_of(admin, topic) == []
-            create_topic(gateway.bootstrap, topic, PARTITIONS)
-            produce(other.bootstrap, topic, [Record(b"again")])
+            delete_and_create_again(pulsar, f"kafka/{namespace}", one, other)
 
 
-def left_of(admin: Admin, topic: str) -> list[str]:
-    names = [*admin.call("GET", "persistent/kafka/default"), *admin.call("GET", "persistent/kafka/default/partitioned")]
+def delete_and_create_again(
+    pulsar: PulsarStandalone, namespace: str, one: GatewayProcess, other: GatewayProcess
+) -> None:
+    admin, topic = Admin(pulsar, namespace), unique_topic("deleted")
+    create_topic(one.bootstrap, topic, PARTITIONS)
+    with ExitStack() as writers:
+        writers.enter_context(native_writers(pulsar, namespace, topic))
+        for each in (one, other):
+            writers.enter_context(kafka_writer(each.bootstrap, topic))
+        wait_for(lambda: admin.ledgers(f"{topic}-partition-0")[-1] is not None, "it is written to")
+        client = AdminClient({"bootstrap.servers": one.bootstrap})
+        client.delete_topics([topic])[topic].result(TIMEOUT_S)
+        create_topic(one.bootstrap, unique_topic("meanwhile"), PARTITIONS)
+        assert left_of(admin, namespace, topic) == []
+    assert left_of(admin, namespace, topic) == []
+    create_topic(one.bootstrap, topic, PARTITIONS)
+    produce(other.bootstrap, topic, [Record(b"again")])
+
+
+def left_of(admin: Admin, namespace: str, topic: str) -> list[str]:
+    names = [*admin.call("GET", f"persistent/{namespace}"), *admin.call("GET", f"persistent/{namespace}/partitioned")]
     return [name for name in names if topic in name]

@@ -26,13 +26,11 @@ from gateway.security.pulsar_authorizer import PulsarAuthorizer
 from protocol.kafka.acl import AclOperation, ResourceType
 from tests.integration.native import Admin, wait_for
 from tests.integration.servers import gateway_on, running
-from tests.integration.test_tenant_admin import KEY, TENANT, secured, token
+from tests.integration.test_tenant_admin import KEY, secured, tenant, token
 from tests.support.gateway_process import HOST
 
-__all__ = ["secured"]
-NAMESPACE = f"{TENANT}/orders"
+__all__ = ["secured", "tenant"]
 TOPICS = ("open", "closed")
-PULSAR_TOPICS = {name: f"persistent://{NAMESPACE}/{name}" for name in TOPICS}
 ROLES = ("writer", "reader", "both", "boss", "nobody", "prefix-one", "writer-of-one", "root")
 TIMEOUT_S = 20.0
 
@@ -70,46 +68,47 @@ async def is_allowed(attempt: Awaitable[Any]) -> bool:
     return True
 
 
-def grant(root: Admin) -> None:
+def grant(root: Admin, tenant: str) -> None:
     """Grants on a namespace, on topics, and on a subscription."""
-    root.call("PUT", f"tenants/{TENANT}", {"adminRoles": ["gateway", "boss"], "allowedClusters": ["standalone"]})
-    root.call("PUT", f"namespaces/{NAMESPACE}", {})
+    namespace = f"{tenant}/orders"
+    root.call("PUT", f"tenants/{tenant}", {"adminRoles": ["gateway", "boss"], "allowedClusters": ["standalone"]})
+    root.call("PUT", f"namespaces/{namespace}", {})
     for name in TOPICS:
-        root.call("PUT", f"persistent/{NAMESPACE}/{name}")
-    root.call("POST", f"namespaces/{NAMESPACE}/permissions/writer", ["produce"])
-    root.call("POST", f"namespaces/{NAMESPACE}/permissions/reader", ["consume"])
+        root.call("PUT", f"persistent/{namespace}/{name}")
+    root.call("POST", f"namespaces/{namespace}/permissions/writer", ["produce"])
+    root.call("POST", f"namespaces/{namespace}/permissions/reader", ["consume"])
     for role, actions in (
         ("both", ["produce", "consume"]),
         ("writer-of-one", ["produce"]),
         ("prefix-one", ["consume"]),
     ):
-        root.call("POST", f"persistent/{NAMESPACE}/open/permissions/{role}", actions)
-    root.call("POST", f"namespaces/{NAMESPACE}/permissions/subscription/kept", ["reader"])
+        root.call("POST", f"persistent/{namespace}/open/permissions/{role}", actions)
+    root.call("POST", f"namespaces/{namespace}/permissions/subscription/kept", ["reader"])
 
 
 @pytest.mark.parametrize("prefix_mode", [False, True])
-async def test_rights_are_those_of_pulsar(secured: PulsarStandalone, prefix_mode: bool) -> None:
+async def test_rights_are_those_of_pulsar(secured: PulsarStandalone, tenant: str, prefix_mode: bool) -> None:
     root = Admin(secured, token=token("root"))
-    grant(root)
+    grant(root, tenant)
     if prefix_mode:
-        root.call("POST", f"namespaces/{NAMESPACE}/subscriptionAuthMode", "Prefix")
+        root.call("POST", f"namespaces/{tenant}/orders/subscriptionAuthMode", "Prefix")
     admin = AdminClient(settings_of(secured, "root"))
-    authorizer = PulsarAuthorizer(admin, TENANT, NAMESPACE, ["User:root"])
+    authorizer = PulsarAuthorizer(admin, tenant, f"{tenant}/orders", ["User:root"])
     try:
         await authorizer.refresh()
         for role in ROLES:
-            await compare(secured, authorizer, role)
+            await compare(secured, authorizer, tenant, role)
     finally:
         await authorizer.close()
         await admin.close()
 
 
-async def compare(pulsar: PulsarStandalone, authorizer: PulsarAuthorizer, role: str) -> None:
+async def compare(pulsar: PulsarStandalone, authorizer: PulsarAuthorizer, tenant: str, role: str) -> None:
     who = Requester(f"User:{role}", HOST)
     client, nobody = PulsarClient(settings_of(pulsar, role)), Nobody()
     try:
         for topic in ("open", "closed"):
-            full = PULSAR_TOPICS[topic]
+            full = f"persistent://{tenant}/orders/{topic}"
             may_write = authorizer.allows(who, AclOperation.WRITE, ResourceType.TOPIC, topic)
             assert may_write is await is_allowed(client.open_producer(full, nobody)), (role, topic)
             may_read = authorizer.allows(who, AclOperation.READ, ResourceType.TOPIC, topic)
@@ -121,11 +120,11 @@ async def compare(pulsar: PulsarStandalone, authorizer: PulsarAuthorizer, role: 
         await client.close()
 
 
-async def test_a_tenants_administrator_reads_the_grants(secured: PulsarStandalone) -> None:
+async def test_a_tenants_administrator_reads_the_grants(secured: PulsarStandalone, tenant: str) -> None:
     """Pulsar may hide only the list of other administrators from it."""
-    grant(Admin(secured, token=token("root")))
+    grant(Admin(secured, token=token("root")), tenant)
     admin = AdminClient(settings_of(secured, "gateway"))
-    authorizer = PulsarAuthorizer(admin, TENANT, NAMESPACE, [])
+    authorizer = PulsarAuthorizer(admin, tenant, f"{tenant}/orders", [])
     try:
         async with asyncio.timeout(TIMEOUT_S):
             await authorizer.start()
@@ -136,9 +135,9 @@ async def test_a_tenants_administrator_reads_the_grants(secured: PulsarStandalon
         await admin.close()
 
 
-def test_a_client_has_the_rights_of_its_token(secured: PulsarStandalone, tmp_path: Path) -> None:
+def test_a_client_has_the_rights_of_its_token(secured: PulsarStandalone, tenant: str, tmp_path: Path) -> None:
     root = Admin(secured, token=token("root"))
-    root.call("PUT", f"tenants/{TENANT}", {"adminRoles": ["gateway", "boss"], "allowedClusters": ["standalone"]})
+    root.call("PUT", f"tenants/{tenant}", {"adminRoles": ["gateway", "boss"], "allowedClusters": ["standalone"]})
     key_file = tmp_path / "secret.key"
     key_file.write_bytes(KEY)
     port = free_port()
@@ -146,7 +145,7 @@ def test_a_client_has_the_rights_of_its_token(secured: PulsarStandalone, tmp_pat
         "name": "sasl", "host": HOST, "port": port, "protocol": "SASL_PLAINTEXT", "mechanisms": ["PLAIN"],
     }  # fmt: skip
     gateway = gateway_on(
-        secured, tmp_path / "gateway", pulsar={"tenant": TENANT, "namespace": "orders", "token": token("gateway")},
+        secured, tmp_path / "gateway", pulsar={"tenant": tenant, "namespace": "orders", "token": token("gateway")},
         kafka={"host": HOST, "port": free_port(), "listeners": [listener]},
         security={"tokens": {"secret_key_file": str(key_file)}},
         authorization={"authorizer": "pulsar", "super_users": ["User:boss"]},
@@ -160,22 +159,22 @@ def test_a_client_has_the_rights_of_its_token(secured: PulsarStandalone, tmp_pat
 
     with running(gateway):
         create(config("boss"), "t")
-        root.call("POST", f"namespaces/{NAMESPACE}/permissions/writer", ["produce"])
+        root.call("POST", f"namespaces/{tenant}/orders/permissions/writer", ["produce"])
         wait_for(lambda: produced(config("writer"), "t") is None, "the grant")
         assert produced(config("reader"), "t") == "TOPIC_AUTHORIZATION_FAILED"
-        assert not asyncio.run(reaches_the_gateways_state(secured, "writer"))
-        assert asyncio.run(reaches_the_gateways_state(secured, "root")), "the attempt is a real one"
-        root.call("DELETE", f"namespaces/{NAMESPACE}/permissions/writer")
+        assert not asyncio.run(reaches_the_gateways_state(secured, tenant, "writer"))
+        assert asyncio.run(reaches_the_gateways_state(secured, tenant, "root")), "the attempt is a real one"
+        root.call("DELETE", f"namespaces/{tenant}/orders/permissions/writer")
         wait_for(lambda: produced(config("writer"), "t") is not None, "the end of the grant")
 
 
-async def reaches_the_gateways_state(pulsar: PulsarStandalone, role: str) -> bool:
+async def reaches_the_gateways_state(pulsar: PulsarStandalone, tenant: str, role: str) -> bool:
     """Whether a native client of the role can write or read it: it could name leaders, or grant itself rights."""
     client = PulsarClient(settings_of(pulsar, role))
     try:
         allowed = []
         for name in ("~gateways", "~security"):
-            topic = f"persistent://{NAMESPACE}-gateway/{name}"
+            topic = f"persistent://{tenant}/orders-gateway/{name}"
             allowed.append(await is_allowed(client.open_producer(topic, Nobody())))
             allowed.append(await is_allowed(client.open_reader(topic, "earliest", Nobody())))
         return any(allowed)
