@@ -93,10 +93,12 @@ final class Version {
         }
     }
 
-    static Object administer(String bootstrap, String action, JsonObject request) throws Exception {
-        Properties config = new Properties();
-        config.put("bootstrap.servers", bootstrap);
-        try (AdminClient admin = AdminClient.create(config)) {
+    static String tokens() {
+        throw new Driver.Unsupported("no OAUTHBEARER");
+    }
+
+    static Object administer(Properties server, String action, JsonObject request) throws Exception {
+        try (AdminClient admin = AdminClient.create(server)) {
             return administer(admin, action, request);
         }
     }
