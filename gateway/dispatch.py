@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from kafka.protocol.api_key import ApiKey
 
@@ -30,9 +31,8 @@ from protocol.kafka import codec
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.groups import OffsetCommitRequest
 from protocol.kafka.messages.message import Throttled
-from protocol.kafka.messages.records import FetchRequest, ProduceRequest
+from protocol.kafka.messages.records import ProduceRequest
 from protocol.kafka.value_counts import has_more_rows
 
 API_KEY_BYTES = 2
@@ -41,8 +41,6 @@ LARGE_ANSWER_ROWS = 2_000
 """Frames above the one size, and responses above the other, take at least about 5 ms to decode or to encode."""
 API_VERSIONS = APIS[ApiKey.ApiVersions]
 PRODUCE = APIS[ApiKey.Produce]
-FETCH = APIS[ApiKey.Fetch]
-OFFSET_COMMIT = APIS[ApiKey.OffsetCommit]
 
 
 class UnsupportedRequest(MalformedRequest):
@@ -91,32 +89,43 @@ class RequestHandler(Protocol):
         """The client has disconnected."""
 
 
+class KnownRequests(Protocol):
+    """The requests of one API and one connection that may come again."""
+
+    def learn(self, call: Call[Any]) -> None:
+        """Remember a request that was handled."""
+
+    def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
+        """As `RequestHandler.handle_known`."""
+
+    def close(self) -> None:
+        """The client has disconnected."""
+
+
+KNOWN: Mapping[int, Callable[[], KnownRequests]] = {
+    ApiKey.Produce: KnownProduces, ApiKey.Fetch: KnownFetches, ApiKey.OffsetCommit: KnownCommits
+}  # fmt: skip
+"""The APIs whose requests mostly resemble earlier ones."""
+
+
 class LocalHandler:
     """Handles requests in this gateway, for a client that chooses the gateway by itself."""
 
     def __init__(self) -> None:
-        self._produces = KnownProduces()
-        self._fetches = KnownFetches()
-        self._commits = KnownCommits()
+        self._known: dict[int, KnownRequests] = {}
+        """By API key. Most APIs have none, and many connections are idle."""
         self._expected = ExpectedProduces()
-        self._known = {
-            int(PRODUCE.key): self._produces.handle,
-            int(FETCH.key): self._fetches.handle,
-            int(OFFSET_COMMIT.key): self._commits.handle,
-        }
 
     def handle_known(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
-        handle = self._known.get(frame[1]) if len(frame) > 1 else None  # the lower byte of the key is enough to choose
-        return handle is not None and handle(frame, context, place)
+        known = self._known.get(frame[1]) if len(frame) > 1 else None  # the lower byte of the key is enough to choose
+        return known is not None and known.handle(frame, context, place)
 
     def handle(self, call: Call) -> Reply:
-        reply = call.api.handle(call)
-        if asks(call, ProduceRequest):  # After `handle`, the topics of the request have their names.
-            self._produces.learn(call)
-        elif asks(call, FetchRequest):
-            self._fetches.learn(call)
-        elif asks(call, OffsetCommitRequest):
-            self._commits.learn(call)
+        key, reply = call.api.key, call.api.handle(call)
+        if key in KNOWN:
+            if key not in self._known:
+                self._known[key] = KNOWN[key]()
+            self._known[key].learn(call)  # After `handle`, the topics of a Produce request have their names.
         return reply
 
     def expect(self, call: Call) -> None:
@@ -124,7 +133,8 @@ class LocalHandler:
             self._expected.expect(call)
 
     def close(self) -> None:
-        self._fetches.close()
+        for known in self._known.values():
+            known.close()
         self._expected.close()
 
 

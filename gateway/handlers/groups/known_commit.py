@@ -33,6 +33,8 @@ _KEY_BYTES, _CORRELATED_BYTES = 4, 8
 class KnownCommits:
     """The last request of the frequent kind on one connection."""
 
+    __slots__ = ("_known", "_last_bytes")
+
     def __init__(self) -> None:
         self._known: KnownCommit | None = None
         self._last_bytes = 0
@@ -49,9 +51,17 @@ class KnownCommits:
         """Handle a request with other offsets than the known one. Returns False if nothing was done."""
         return self._known is not None and self._known.handle(frame, context, place)
 
+    def close(self) -> None:
+        """Nothing waits here."""
+
 
 class KnownCommit:
     """A request without its offsets, and values derived from it."""
+
+    __slots__ = (
+        "_answer_end", "_answer_start", "_call", "_groups", "_metrics", "_positions", "_rest", "_rows", "_size_bytes",
+        "_topics",
+    )  # fmt: skip
 
     def __init__(self, call: Call[OffsetCommitRequest], frame: bytearray, topics: Mapping[str, Topic]) -> None:
         """`topics` are those of the request."""

@@ -24,6 +24,8 @@ from protocol.kafka.messages.records import FetchRequest
 
 MAX_FRAME_BYTES = 16 * 1024
 """Larger requests take the general path: they have hundreds of partitions."""
+LEARNED_FROM = 2
+"""The first fetch of a connection is not remembered: many connections fetch once, and are then idle."""
 _KEY_BYTES, _CORRELATED_BYTES, _EPOCH_BYTES = 4, 8, 4
 """The API's key and version; these and the correlation id; the session's epoch."""
 
@@ -31,15 +33,24 @@ _KEY_BYTES, _CORRELATED_BYTES, _EPOCH_BYTES = 4, 8, 4
 class KnownFetches:
     """The last Fetch request of the frequent kind on one connection."""
 
+    __slots__ = ("_fetches", "_known", "_waiting")
+
     def __init__(self) -> None:
+        self._fetches = 0
+        """The number of common requests that took the general path."""
         self._known: KnownFetch | None = None
-        self._waiting: set[TailFetch] = set()
+        self._waiting: set[TailFetch] | None = None
 
     def learn(self, call: Call[FetchRequest]) -> None:
         """Remember the beginning of a decoded request, if it is of the frequent kind."""
         if call.frame is None or not _is_common(call) or (self._known is not None and self._known.begins(call.frame)):
             return
+        self._fetches += 1
+        if self._fetches < LEARNED_FROM:
+            return
         start = call.frame[: session_epoch_position(call.frame, call.version)]
+        if self._waiting is None:
+            self._waiting = set()
         self._known = KnownFetch(call, bytes(start), self._waiting)
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
@@ -50,7 +61,7 @@ class KnownFetches:
 
     def close(self) -> None:
         """The client has disconnected."""
-        for fetch in tuple(self._waiting):
+        for fetch in tuple(self._waiting or ()):
             fetch.stop()
 
 
@@ -69,6 +80,8 @@ def _change(fetched: FetchedPartition, row: AskedRow) -> None:
 
 class KnownFetch:
     """The bytes before the session's epoch, and values derived from them."""
+
+    __slots__ = ("_key", "_known", "_owner", "_session_id", "_sessions", "_start", "_tails", "_topics")
 
     def __init__(self, call: Call[FetchRequest], start: bytes, waiting: set[TailFetch]) -> None:
         """`waiting` gets the fetches that wait."""

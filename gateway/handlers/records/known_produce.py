@@ -81,6 +81,9 @@ class KnownProduces:
         self._last = known
         return known.handle(frame, context, place)
 
+    def close(self) -> None:
+        """Nothing waits here."""
+
     def _find(self, frame: bytearray) -> KnownProduce | None:
         view = memoryview(frame)
         for length in self._lengths:

@@ -71,6 +71,11 @@ class _Found(NamedTuple):
 class Tails:
     """The logs of one connection's frequent fetches, and other values that all these fetches share."""
 
+    __slots__ = (
+        "_looks", "_tails", "_topics", "api", "client_id", "cluster", "max_bytes", "max_wait_ms", "metrics",
+        "min_bytes", "read_committed", "rows", "session_id", "version", "waiting",
+    )  # fmt: skip
+
     def __init__(self, call: Call[FetchRequest], waiting: set[TailFetch]) -> None:
         """`waiting` gets the fetches that wait."""
         request, self.cluster = call.request, call.cluster

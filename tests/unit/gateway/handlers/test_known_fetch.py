@@ -13,6 +13,7 @@ import pytest
 
 from gateway.config import FORWARDING_LISTENER, Config
 from gateway.dispatch import Dispatcher
+from gateway.handlers.records import known_fetch
 from gateway.handlers.records.known_fetch import MAX_FRAME_BYTES, KnownFetches
 from gateway.log.reading import receipt_lookup
 from gateway.metering.meter import Meter
@@ -82,6 +83,7 @@ class Fetches(BothWays):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._ids: Iterator[int] = count(5_000)
+        monkeypatch.setattr(known_fetch, "LEARNED_FROM", 1)
         monkeypatch.setattr(secrets, "randbits", lambda _bits: next(self._ids))
         super().__init__(monkeypatch, KnownFetches)
 
@@ -128,6 +130,11 @@ async def both(monkeypatch: pytest.MonkeyPatch) -> Fetches:
     await ways.ask(*(produce(batch(), topic, n) for topic in (TOPIC, OTHER) for n in (0, 1) for _ in range(BATCHES)))
     ways.taken = 0
     return ways
+
+
+async def test_a_first_fetch_is_not_remembered(both: Fetches, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_fetch, "LEARNED_FROM", 2)
+    await both.take(one(17, 0), one(17, 3), one(17, 6), taken=1)
 
 
 @pytest.mark.parametrize("isolation", [0, 1])
