@@ -3,13 +3,14 @@ of the older group APIs to their members and about them."""
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Any
 
 import pytest
 
 from tests.conformance import test_groups as classic
-from tests.conformance.conversation import Conversation, case
+from tests.conformance.conversation import READY_WITHIN_S, Conversation, case
 from tests.conformance.test_groups import new_group
 
 PARTITIONS = 6
@@ -40,9 +41,26 @@ def describe(conversation: Conversation, *groups: str) -> None:
 
 
 def topic_of(conversation: Conversation, name: str = "consumer-groups") -> str:
+    is_new = not conversation.has_topic(name)
     topic = conversation.topic(name, partitions=PARTITIONS)
     conversation.topic_id(name)
+    if is_new:
+        await_assignment(conversation, topic)
     return topic
+
+
+def await_assignment(conversation: Conversation, topic: str) -> None:
+    """Not compared. Kafka's coordinator hears of a new topic later than its leader, and raises the group epoch."""
+    group, member = new_group(conversation), {"member_id": "m", "topic_partitions": []}
+    fields = {"group_id": group, "rebalance_timeout_ms": 30_000, "subscribed_topic_names": [topic], **member}
+    deadline = time.monotonic() + READY_WITHIN_S
+    while True:
+        answer = conversation.client.call("ConsumerGroupHeartbeat", 0, member_epoch=JOIN, **fields)
+        if answer["error_code"] == 0 and answer["assignment"]["topic_partitions"]:
+            break
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.05)
+    conversation.client.call("ConsumerGroupHeartbeat", 0, member_epoch=LEAVE, **fields)
 
 
 @case("ConsumerGroupHeartbeat")

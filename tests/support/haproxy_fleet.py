@@ -55,9 +55,14 @@ class HaproxyFleet:
             gateway.wait_ready()
         self._start_haproxy()
         deadline = time.monotonic() + FOUND_S
-        while not (_brokers(self.bootstrap) and _brokers(self.single)):
-            assert time.monotonic() < deadline, "haproxy does not find the gateways"
+        while not self._is_complete():
+            assert time.monotonic() < deadline, "haproxy does not find the gateways, or they do not know each other"
             time.sleep(0.05)
+
+    def _is_complete(self) -> bool:
+        """A gateway is ready as soon as it knows itself."""
+        known = [_brokers(self.inside(gateway)) for gateway in self.gateways]
+        return min(known) == len(known) and _brokers(self.bootstrap) > 0 and _brokers(self.single) > 0
 
     def reset_connections(self) -> None:
         """Close all connections to and from haproxy: kill it and start another one."""
