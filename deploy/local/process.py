@@ -32,12 +32,13 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """As `free_port`, `count` ports with consecutive numbers."""
     for first in random.sample(PORT_RANGE, PORT_ATTEMPTS):
         ports = [*range(first, first + count)]
-        if all(_reserve(host, port) and _is_free(host, port) for port in ports):
+        if all(_reserve(host, port) and is_free(host, port) for port in ports):
             return ports
     raise StartError(f"no free port found on {host} in {PORT_ATTEMPTS} attempts")
 
 
-def _is_free(host: str, port: int) -> bool:
+def is_free(host: str, port: int) -> bool:
+    """No socket listens on the port at this moment."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from deploy.local.process import PORT_RANGE, StartError
+from deploy.local.process import PORT_RANGE, StartError, is_free
 from deploy.topology.description import Kind, Node, Topology
 from deploy.topology.places import PORTS, Place, Places
 
@@ -41,7 +40,7 @@ def _ports(topology: Topology, node: Node, free: Iterator[int]) -> dict[str, int
         return {purpose: next(free) for purpose in PORTS[node.kind]}
     wanted = len(topology.of(Kind.GATEWAY, region=node.region)) + 1
     first = next(free)
-    while not all(_is_free(port) for port in range(first, first + wanted)):
+    while not all(is_free(EVERY_ADDRESS, port) for port in range(first, first + wanted)):
         first = next(free)
     return {"client": first}
 
@@ -50,16 +49,6 @@ def _free_ports() -> Iterator[int]:
     """Free ports, each at most once. Bookies listen on every address, so each port must be free on all addresses."""
     # In steps of ten: haproxy uses the ports that follow its own.
     for port in random.sample(range(PORT_RANGE.start, PORT_RANGE.stop, 10), ATTEMPTS):
-        if _is_free(port):
+        if is_free(EVERY_ADDRESS, port):
             yield port
     raise StartError(f"no free port found in {ATTEMPTS} attempts")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((EVERY_ADDRESS, port))
-        except OSError:
-            return False
-        return True

@@ -1,21 +1,11 @@
 """What security costs, and how tenants affect each other: `python -m tests.bench.security [--only PART]`; writes
 docs/reports/security.md."""
 
-import argparse
-import shutil
-import tempfile
-import time
-from pathlib import Path
-
-from deploy.local.standalone import PulsarStandalone
-from tests.bench.figures import Figures
+from tests.bench.parts_program import run_parts
 from tests.bench.security.rights import rights
 from tests.bench.security.tenants import tenants
 from tests.bench.security.tls import tls
-from tests.support.report import REPORTS
 
-REPORT = REPORTS / "security.md"
-HEAP_MB = 1024
 PARTS = {"rights": rights, "tls": tls, "tenants": tenants}
 HOW_TO_READ = """\
 What authorization, quotas and TLS cost, and what one cluster of a gateway feels of another. Pulsar, the gateways,
@@ -38,28 +28,5 @@ programs than times and rates do. Figures are medians of rounds in which the sid
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.security", description=__doc__)
-    parser.add_argument("--only", action="append", choices=PARTS, help="run this part; may be given several times")
-    options = parser.parse_args()
-    began = time.monotonic()
-    figures = Figures("Security", "make security", HOW_TO_READ)
-    work_dir = Path(tempfile.mkdtemp(prefix="kafka-gateway-security-"))
-    pulsar = PulsarStandalone(work_dir / "pulsar", heap_mb=HEAP_MB)
-    pulsar.start()
-    try:
-        pulsar.wait_ready()
-        for name in options.only or PARTS:
-            print(f"{name} …", flush=True)
-            PARTS[name](work_dir, pulsar, figures)
-    finally:
-        pulsar.kill()
-        shutil.rmtree(work_dir, ignore_errors=True)
-    text = figures.markdown(time.monotonic() - began)
-    print(text)
-    if not options.only:
-        REPORT.write_text(text)
-
-
 if __name__ == "__main__":
-    main()
+    run_parts("security", __doc__, PARTS, HOW_TO_READ)

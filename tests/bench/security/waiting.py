@@ -121,7 +121,7 @@ class _Entrance:
 
 
 class Clock:
-    """The processor time that the gateway has used. It stands still while the bench itself works."""
+    """The processor time that the gateway has used. The time of the bench itself is not counted."""
 
     def __init__(self) -> None:
         self._used_s = 0.0
