@@ -71,11 +71,15 @@ class FetchedPartition:
 
 
 class FetchSession:
-    __slots__ = ("epoch", "owner", "partitions", "session_id", "used_at")
+    __slots__ = ("epoch", "owner", "partitions", "session_id", "used_at", "uses_topic_ids")
 
-    def __init__(self, session_id: int, owner: str, partitions: Iterable[FetchedPartition]) -> None:
+    def __init__(
+        self, session_id: int, owner: str, partitions: Iterable[FetchedPartition], *, uses_topic_ids: bool
+    ) -> None:
         self.session_id = session_id
         self.owner = owner
+        self.uses_topic_ids = uses_topic_ids
+        """Its requests name topics by their ids; otherwise, by their names (KIP-516)."""
         self.epoch = 1
         self.partitions: dict[Key, FetchedPartition] = {part.key: part for part in partitions}
         """In the order in which they are served. To iterate over an OrderedDict would compute the hash of each key."""
@@ -133,7 +137,9 @@ class FetchSessions:
         self._max_sessions = max_sessions
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
-    def create(self, owner: str, partitions: Iterable[FetchedPartition]) -> FetchSession | None:
+    def create(
+        self, owner: str, partitions: Iterable[FetchedPartition], *, uses_topic_ids: bool
+    ) -> FetchSession | None:
         """None if there is no room: the answer then has session id 0."""
         if len(self._sessions) >= self._max_sessions:
             oldest = next(iter(self._sessions.values()), None)
@@ -143,7 +149,9 @@ class FetchSessions:
         session_id = 0
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = secrets.randbits(31)
-        session = self._sessions[session_id] = FetchSession(session_id, owner, partitions)
+        session = self._sessions[session_id] = FetchSession(
+            session_id, owner, partitions, uses_topic_ids=uses_topic_ids
+        )
         return session
 
     def find(self, owner: str, session_id: int) -> FetchSession | None:
@@ -156,17 +164,20 @@ class FetchSessions:
             del self._sessions[session_id]
 
     def resume(
-        self, owner: str, session_id: int, epoch: int, changed: Iterable[FetchedPartition], forgotten: Iterable[Key]
-    ) -> FetchSession:
-        """The session with its changes. Raises KafkaError FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH."""
+        self, owner: str, session_id: int, epoch: int, changed: Iterable[FetchedPartition], forgotten: Iterable[Key],
+        *, uses_topic_ids: bool,
+    ) -> FetchSession | None:  # fmt: skip
+        """The session with its changes. Without partitions it is closed, and the result is None.
+
+        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
+        """
         session = self.find(owner, session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if epoch != session.epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
-        session.used_at = time.monotonic()
-        self._sessions.move_to_end(session_id)
+        if uses_topic_ids != session.uses_topic_ids:  # a client that has lost its metadata knows only names
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         for part in changed:
             known = session.partitions.get(part.key)
             if known is None:
@@ -175,4 +186,14 @@ class FetchSessions:
                 known.update(part)
         for key in forgotten:
             session.partitions.pop(key, None)
+        if not session.partitions:
+            del self._sessions[session_id]
+            return None
+        self.used(session)
         return session
+
+    def used(self, session: FetchSession) -> None:
+        """A request has used the session: it has the next epoch."""
+        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
+        session.used_at = time.monotonic()
+        self._sessions.move_to_end(session.session_id)

@@ -10,6 +10,7 @@ from tests.conformance.records import batch, records
 from tests.conformance.requests import fetch_fields, fetch_partition, produce_fields
 
 VERSIONS = range(7, 18)
+FIRST_WITH_TOPIC_IDS = 13
 NEW = (0, 0)
 
 
@@ -33,8 +34,9 @@ class Session:
         offsets: dict[int, int] | None = None,
         forget: list[int] | None = None,
         session_id: int | None = None,
+        version: int | None = None,
     ) -> None:
-        version, talk = self._version, self._conversation
+        version, talk = version or self._version, self._conversation
         topics = [named(talk, version, "fetch", self.partitions(offsets))] if offsets else []
         forgotten = [named(talk, version, "fetch", [])] if forget else []
         for topic in forgotten:
@@ -84,6 +86,24 @@ def test_partition_added_later(conversation: Conversation, version: int) -> None
     session = Session(conversation, version)
     session.ask(1, forget=[0])
     session.ask(2, {0: END - 1})
+
+
+@case("Fetch", VERSIONS)
+def test_a_session_of_forgotten_partitions_ends(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version, offset=0)
+    session.ask(1, forget=[0, 1])
+    session.ask(2)
+
+
+@case("Fetch", [12, 13, 17])
+def test_a_session_with_topic_ids_or_names_stays_so(conversation: Conversation, version: int) -> None:
+    """Clients go back to names when their metadata was lost (KIP-516)."""
+    session = Session(conversation, version)
+    other = FIRST_WITH_TOPIC_IDS - 1 if version >= FIRST_WITH_TOPIC_IDS else FIRST_WITH_TOPIC_IDS
+    session.ask(1, {0: 0}, version=other)
+    session.ask(1, {0: 0})
+    session.ask(2, version=other)
+    session.ask(0, {0: END}, version=other)
 
 
 @case("Fetch", VERSIONS)

@@ -240,17 +240,19 @@ def _rack(call: Call[FetchRequest]) -> str:
 def requested(call: Call[FetchRequest]) -> tuple[list[FetchedPartition], FetchSession | None]:
     """The partitions to fetch, by the request alone or with its session. Raises KafkaError."""
     request, sessions, owner = call.request, call.cluster.fetch_sessions, call.client.host
-    named = list(_named(call).values())
+    named, uses_topic_ids = list(_named(call).values()), call.version >= TOPIC_ID_VERSION
     if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
         sessions.close(owner, request.session_id)
         return named, None
     if request.session_epoch == INITIAL_EPOCH:
         sessions.close(owner, request.session_id)
-        return named, sessions.create(owner, named)
+        return named, sessions.create(owner, named, uses_topic_ids=uses_topic_ids)
     if request.session_id == NO_SESSION:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    session = sessions.resume(owner, request.session_id, request.session_epoch, named, forgotten_keys(call))
-    return list(session.partitions.values()), session
+    session = sessions.resume(
+        owner, request.session_id, request.session_epoch, named, forgotten_keys(call), uses_topic_ids=uses_topic_ids
+    )
+    return ([], None) if session is None else (list(session.partitions.values()), session)
 
 
 def forgotten_keys(call: Call[FetchRequest]) -> list[Key]:

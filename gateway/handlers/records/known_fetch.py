@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from gateway.fetching.fetch_session import FINAL_EPOCH, NO_SESSION, FetchedPartition, FetchSession
 from gateway.handlers.place import Place
-from gateway.handlers.records.fetch import ISOLATION_LEVELS, RESOLVED_AT_ONCE
+from gateway.handlers.records.fetch import ISOLATION_LEVELS, RESOLVED_AT_ONCE, TOPIC_ID_VERSION
 from gateway.handlers.records.tail_fetch import MAX_TAILS, NotAtTail, TailFetch, Tails
 from gateway.requests.call import Call
 from gateway.requests.context import RequestContext
@@ -81,13 +81,16 @@ def _change(fetched: FetchedPartition, row: AskedRow) -> None:
 class KnownFetch:
     """The bytes before the session's epoch, and values derived from them."""
 
-    __slots__ = ("_key", "_known", "_owner", "_session_id", "_sessions", "_start", "_tails", "_topics")
+    __slots__ = (
+        "_key", "_known", "_owner", "_session_id", "_sessions", "_start", "_tails", "_topics", "_uses_topic_ids",
+    )  # fmt: skip
 
     def __init__(self, call: Call[FetchRequest], start: bytes, waiting: set[TailFetch]) -> None:
         """`waiting` gets the fetches that wait."""
         self._key, self._start = start[:_KEY_BYTES], start[_CORRELATED_BYTES:]
         self._sessions, self._owner = call.cluster.fetch_sessions, call.client.host
         self._session_id = call.request.session_id
+        self._uses_topic_ids = call.version >= TOPIC_ID_VERSION
         self._tails = Tails(call, waiting)
         self._topics: dict[bytes, str | uuid.UUID] = {}
         """By their names or ids in requests."""
@@ -116,7 +119,9 @@ class KnownFetch:
 
     def _in_session(self, epoch: int, rows: list[AskedRow], session: FetchSession) -> Collection[FetchedPartition]:
         """Its partitions, with the changes of the request; the general path may repeat these. Raises NotAtTail."""
-        if epoch != session.epoch or len(session.partitions) > RESOLVED_AT_ONCE:
+        if epoch != session.epoch or self._uses_topic_ids != session.uses_topic_ids:
+            raise NotAtTail
+        if len(session.partitions) > RESOLVED_AT_ONCE:
             raise NotAtTail
         for row in rows:
             fetched = session.partitions.get((self._topic(row.topic), row.partition))

@@ -209,7 +209,7 @@ class TailFetch:
             raise NotAtTail
         found, size_bytes = tails.look(self._context, self._partitions, session)
         if session is not None:
-            tails.cluster.fetch_sessions.resume(session.owner, session.session_id, session.epoch, (), ())
+            tails.cluster.fetch_sessions.used(session)
         self._place.api = tails.api
         if size_bytes >= tails.min_bytes or not tails.max_wait_ms:
             self._place.answer_at_once(self._answer(found))

@@ -1,10 +1,12 @@
 """Incremental fetch sessions (KIP-227)."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from gateway.errors import KafkaError
 from gateway.fetching import fetch_session
-from gateway.fetching.fetch_session import MAX_EPOCH, FetchedPartition, FetchSessions
+from gateway.fetching.fetch_session import MAX_EPOCH, FetchedPartition, FetchSession, FetchSessions, Key
 from protocol.kafka.errors import ErrorCode
 
 OWNER = "/10.0.0.1"
@@ -14,71 +16,99 @@ def part(partition: int, offset: int = 0) -> FetchedPartition:
     return FetchedPartition("t", partition, offset, 1_000, -1, -1)
 
 
+def create(sessions: FetchSessions, *parts: FetchedPartition) -> FetchSession:
+    session = sessions.create(OWNER, parts, uses_topic_ids=False)
+    assert session is not None
+    return session
+
+
+def resume(
+    sessions: FetchSessions, session: FetchSession, epoch: int, *changed: FetchedPartition,
+    forgotten: Iterable[Key] = (), owner: str = OWNER, uses_topic_ids: bool = False,
+) -> FetchSession | None:  # fmt: skip
+    return sessions.resume(
+        owner, session.session_id, epoch, changed, forgotten, uses_topic_ids=uses_topic_ids
+    )
+
+
 def test_a_session_keeps_what_is_not_named() -> None:
     sessions = FetchSessions(10)
-    session = sessions.create(OWNER, [part(0), part(1), part(2)])
-    assert session is not None
-    resumed = sessions.resume(OWNER, session.session_id, 1, [part(1, 50), part(3)], [("t", 0), ("t", 9)])
+    session = create(sessions, part(0), part(1), part(2))
+    resumed = resume(sessions, session, 1, part(1, 50), part(3), forgotten=[("t", 0), ("t", 9)])
+    assert resumed is not None
     assert [(one.partition, one.offset) for one in resumed.partitions.values()] == [(1, 50), (2, 0), (3, 0)]
 
 
 def test_what_was_answered_survives_an_update() -> None:
     sessions = FetchSessions(10)
-    session = sessions.create(OWNER, [part(0)])
-    assert session is not None
+    session = create(sessions, part(0))
     session.partitions["t", 0].answered_watermark = 7
-    assert sessions.resume(OWNER, session.session_id, 1, [part(0, 5)], []).partitions["t", 0].answered_watermark == 7
+    resume(sessions, session, 1, part(0, 5))
+    assert session.partitions["t", 0].offset == 5
+    assert session.partitions["t", 0].answered_watermark == 7
 
 
 def test_epochs_rise_one_by_one_and_wrap_to_one() -> None:
     sessions = FetchSessions(10)
-    session = sessions.create(OWNER, [part(0)])
-    assert session is not None
+    session = create(sessions, part(0))
     for epoch in (1, 2):
-        sessions.resume(OWNER, session.session_id, epoch, [], [])
+        resume(sessions, session, epoch)
     for epoch in (1, 2, 4, -1):
         with pytest.raises(KafkaError) as raised:
-            sessions.resume(OWNER, session.session_id, epoch, [], [])
+            resume(sessions, session, epoch)
         assert raised.value.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     session.epoch = MAX_EPOCH
-    assert sessions.resume(OWNER, session.session_id, MAX_EPOCH, [], []).epoch == 1
+    resume(sessions, session, MAX_EPOCH)
+    assert session.epoch == 1
 
 
 def test_an_unknown_or_closed_session_is_refused() -> None:
     sessions = FetchSessions(10)
-    session = sessions.create(OWNER, [part(0)])
-    assert session is not None
+    session = create(sessions, part(0))
     sessions.close(OWNER, session.session_id)
     sessions.close(OWNER, session.session_id)
     with pytest.raises(KafkaError) as raised:
-        sessions.resume(OWNER, session.session_id, 1, [], [])
+        resume(sessions, session, 1)
     assert raised.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_topics_are_named_in_one_way_for_the_life_of_a_session() -> None:
+    sessions = FetchSessions(10)
+    session = create(sessions, part(0))
+    with pytest.raises(KafkaError) as raised:
+        resume(sessions, session, 1, part(1), uses_topic_ids=True)
+    assert raised.value.code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert (session.epoch, len(session.partitions)) == (1, 1)
+
+
+def test_a_session_without_partitions_is_closed() -> None:
+    sessions = FetchSessions(10)
+    session = create(sessions, part(0))
+    assert resume(sessions, session, 1, forgotten=[("t", 0)]) is None
+    assert sessions.find(OWNER, session.session_id) is None
 
 
 def test_only_a_session_that_was_long_not_used_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = FetchSessions(2)
-    first, second = sessions.create(OWNER, [part(0)]), sessions.create(OWNER, [part(0)])
-    assert first is not None
-    assert second is not None
-    sessions.resume(OWNER, first.session_id, 1, [], [])
-    assert sessions.create(OWNER, [part(0)]) is None
+    first, second = create(sessions, part(0)), create(sessions, part(0))
+    resume(sessions, first, 1)
+    assert sessions.create(OWNER, [part(0)], uses_topic_ids=False) is None
     monkeypatch.setattr(fetch_session, "PROTECT_S", 0)
-    assert sessions.create(OWNER, [part(0)]) is not None
-    sessions.resume(OWNER, first.session_id, 2, [], [])
+    create(sessions, part(0))
+    resume(sessions, first, 2)
     with pytest.raises(KafkaError):
-        sessions.resume(OWNER, second.session_id, 1, [], [])
+        resume(sessions, second, 1)
 
 
 def test_there_may_be_no_sessions_at_all() -> None:
-    assert FetchSessions(0).create(OWNER, [part(0)]) is None
+    assert FetchSessions(0).create(OWNER, [part(0)], uses_topic_ids=False) is None
 
 
 def test_a_session_belongs_to_its_host() -> None:
     sessions = FetchSessions(10)
-    session = sessions.create(OWNER, [part(0)])
-    assert session is not None
+    session = create(sessions, part(0))
     sessions.close("/10.0.0.2", session.session_id)
     with pytest.raises(KafkaError) as refused:
-        sessions.resume("/10.0.0.2", session.session_id, 1, [], [])
+        resume(sessions, session, 1, owner="/10.0.0.2")
     assert refused.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert sessions.resume(OWNER, session.session_id, 1, [], []) is session
+    assert resume(sessions, session, 1) is session

@@ -92,21 +92,21 @@ def test_a_fetch_over_the_quota_is_empty_and_not_charged(session_epoch: int, ses
 def test_a_fetch_over_the_quota_leaves_no_new_session() -> None:
     scene = Scene("consumer_byte_rate", 10)
     call = scene.call(FETCH, 11, FetchRequest(session_id=0, session_epoch=0, max_bytes=1_000))
-    session = scene.sessions.create(call.client.host, [])
+    session = scene.sessions.create(call.client.host, [], uses_topic_ids=False)
     assert session is not None
     answer = fetched(200)
     answer.session_id = session.session_id
     response, throttle_time_ms = scene.meter.charge(call, answer)
     assert isinstance(response, FetchAnswer)
     assert (response.session_id, throttle_time_ms) == (0, 10_000)
-    assert scene.sessions.create(call.client.host, []) is not None
+    assert scene.sessions.create(call.client.host, [], uses_topic_ids=False) is not None
 
 
 def test_offsets_of_a_discarded_answer_are_in_the_next_answer() -> None:
     scene = Scene("consumer_byte_rate", 10)
     parts = [FetchedPartition("t", number, 0, 100, -1, -1) for number in (0, 1)]
     call = scene.call(FETCH, 11, FetchRequest(session_id=7, session_epoch=3, max_bytes=1_000))
-    session = FetchSession(7, call.client.host, parts)
+    session = FetchSession(7, call.client.host, parts, uses_topic_ids=False)
     data = PartitionAnswer(parts[0], high_watermark=9, records=RecordChunks((b"x" * 200,), 200))
     offsets = PartitionAnswer(parts[1], high_watermark=9, log_start_offset=5)
     assert all(record_if_changed(session, 3, row) for row in (data, offsets))
