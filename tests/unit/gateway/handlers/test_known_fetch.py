@@ -269,7 +269,7 @@ async def test_sessions_that_are_not_the_clients_or_are_over(both: Fetches, vers
 @pytest.mark.parametrize(("version", "other"), [(12, 13), (13, 12)])
 async def test_a_session_that_changes_between_topic_ids_and_names(both: Fetches, version: int, other: int) -> None:
     await both.ask(opening(version), going_on(version, 1), going_on(version, 2))
-    await both.ask(going_on(other, 3), going_on(other, 3, {TOPIC: [part(0)]}), going_on(other, 4))
+    await both.ask(going_on(other, 3), going_on(other, 3), going_on(other, 3, {TOPIC: [part(0)]}), going_on(other, 4))
     await both.take(going_on(version, 3), going_on(version, 4), going_on(version, 5), taken=2)
 
 
