@@ -121,6 +121,7 @@ class LocalHandler:
         return known is not None and known.handle(frame, context, place)
 
     def handle(self, call: Call) -> Reply:
+        call.check_age()
         key, reply = call.api.key, call.api.handle(call)
         if key in KNOWN:
             if key not in self._known:

@@ -62,6 +62,10 @@ class ClusterView(FleetListener):
         return self._fleet.node_id
 
     @property
+    def incarnation(self) -> str:
+        return self._fleet.incarnation
+
+    @property
     def address(self) -> Address:
         return self._fleet.address
 

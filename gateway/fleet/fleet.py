@@ -153,6 +153,11 @@ class Fleet:
         return -1 if self._membership is None else self._membership.member.node_id
 
     @property
+    def incarnation(self) -> str:
+        """Changes when this gateway is evicted. Empty before `join`."""
+        return "" if self._membership is None else self._membership.member.incarnation
+
+    @property
     def address(self) -> Address:
         """The address at which clients reach this gateway."""
         assert self._membership is not None
@@ -196,8 +201,8 @@ class Fleet:
         return self._membership.role(PartitionKey(topic, partition), lease_now_ms())
 
     def own_name(self) -> str:
-        """The name of this gateway's producers: its incarnation, which changes after an eviction."""
-        return "" if self._membership is None else self._membership.member.incarnation
+        """The name of this gateway's producers."""
+        return self.incarnation
 
     def evicted(self) -> tuple[str, ...]:
         """The names of producers that may still write although others lead. The same tuple until it changes."""

@@ -22,6 +22,9 @@ class FleetView(Protocol):
     def cluster_id(self) -> str: ...
 
     @property
+    def incarnation(self) -> str: ...
+
+    @property
     def address(self) -> Address: ...
 
     @property
@@ -70,6 +73,10 @@ class LeadsNothing:
     @property
     def cluster_id(self) -> str:
         return self._fleet.cluster_id
+
+    @property
+    def incarnation(self) -> str:
+        return self._fleet.incarnation
 
     @property
     def address(self) -> Address:

@@ -223,6 +223,7 @@ class Forwarder:
         route = call.api.route
         if route is None:
             return call.api.handle(call)
+        call.check_age()
         shares = route.split(call.request, call.version, self._leaders)
         if len(shares) == 1:
             return self._begin(call, next(iter(shares)))
@@ -301,6 +302,7 @@ class Forwarder:
     def _may_pass_on(self, call: Call) -> bool:
         if asks(call, ProduceRequest):
             return self._produce_order.may_follow(call.request)
+        call.check_age()
         route = call.api.route
         return route is None or not route.only_with_lease or not self._leaders.may_have_slept
 

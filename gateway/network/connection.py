@@ -74,7 +74,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._tls_at_proxy = tls_at_proxy
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._client = Client("", close=self.end)
+        self._client = Client("", close=self.end, incarnation=owner.dispatcher.own.cluster.fleet.incarnation)
         self._is_peer = listener.name == FORWARDING_LISTENER
         context = owner.dispatcher.context(self._client, listener, GATEWAY if self._is_peer else ANONYMOUS)
         login = None if logins is None else LoginSession(logins, owner.dispatcher, context)

@@ -109,6 +109,14 @@ class Call(Generic[Request_co]):
         self.client = self.context.client
         self.cluster = self.context.cluster
 
+    def check_age(self) -> None:
+        """Raises ClosesConnection if this gateway was evicted since the client connected, and the request could then be
+        one of an earlier transaction: the client may have sent it to another gateway again, and later ones after it.
+        """
+        route = self.api.route
+        if route is not None and route.only_with_lease and self.client.incarnation != self.cluster.fleet.incarnation:
+            raise ClosesConnection("the gateway was evicted since the client connected")
+
     def asking(self, request: Other) -> Call[Other]:
         """The same call with another request."""
         return Call(

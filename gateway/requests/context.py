@@ -34,6 +34,8 @@ class Client:
     """Runs no request of the client for this time."""
     number: int = field(default_factory=count().__next__)
     """Unique among all connections of this gateway."""
+    incarnation: str = ""
+    """The incarnation of this gateway when the client connected."""
 
     @property
     def host(self) -> str:

@@ -52,7 +52,8 @@ class Route(Generic[Request_co, Response_co]):
     """Merges the answers to several shares."""
     only_with_lease: bool = False
     """A gateway without a lease may have been suspended: the client may have sent the same request to another gateway
-    since. A request of an earlier transaction must not become a part of the next one."""
+    since. A request of an earlier transaction must not become a part of the next one. So connections from before an
+    eviction carry no such request, either."""
 
 
 @dataclass(frozen=True)

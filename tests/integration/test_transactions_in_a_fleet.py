@@ -101,6 +101,40 @@ def ask(client: RawClient, api: str, version: int, **fields: Any) -> dict[str, A
         time.sleep(0.02)
 
 
+class Transaction:
+    """Requests of one transactional producer, over any connection."""
+
+    def __init__(self, client: RawClient, name: str, topic: str) -> None:
+        given = ask(
+            client, "InitProducerId", 4, transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1,
+            producer_epoch=-1,
+        )  # fmt: skip
+        producer = {field: given[field] for field in ("producer_id", "producer_epoch")}
+        self._name = name
+        self.ending = {"transactional_id": name, "committed": True, **producer}
+        self._adding = {f"v3_and_below_{field}": value for field, value in producer.items()} | {
+            "v3_and_below_transactional_id": name,
+            "v3_and_below_topics": [{"name": topic, "partitions": [0]}],
+        }
+
+    def begin(self, client: RawClient) -> None:
+        ask(client, "AddPartitionsToTxn", 3, **self._adding)
+
+    def end(self, client: RawClient) -> None:
+        ask(client, "EndTxn", 3, **self.ending)
+
+    def await_state(self, client: RawClient) -> str:
+        """Its state, when the coordinator answers."""
+        rows: list[dict[str, Any]] = []
+
+        def is_answered() -> bool:
+            rows[:] = client.call("DescribeTransactions", 0, transactional_ids=[self._name])["transaction_states"]
+            return not rows[0]["error_code"]
+
+        wait_for(is_answered, "the coordinator answers")
+        return str(rows[0]["transaction_state"])
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_an_end_that_comes_late_ends_nothing(pulsar: PulsarStandalone, tmp_path: Path, number: int) -> None:
     """A gateway is suspended while it forwards an EndTxn. Its client retries at another gateway, and continues
@@ -108,37 +142,51 @@ def test_an_end_that_comes_late_ends_nothing(pulsar: PulsarStandalone, tmp_path:
     with fleet_of_two(pulsar, tmp_path, "single address") as gateways, ExitStack() as stack:
         stopped, other = gateways[number], gateways[1 - number]
         first = stack.enter_context(connected(f"{HOST}:{port(stopped)}"))
-        topic, name = unique_topic("transactions"), unique_topic("id")
+        topic = unique_topic("transactions")
         create_topic(gateways[0].bootstrap, topic)
-        given = ask(
-            first, "InitProducerId", 4, transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1,
-            producer_epoch=-1,
-        )  # fmt: skip
-        producer = {name: given[name] for name in ("producer_id", "producer_epoch")}
-        adding = {f"v3_and_below_{name}": value for name, value in producer.items()} | {
-            "v3_and_below_transactional_id": name,
-            "v3_and_below_topics": [{"name": topic, "partitions": [0]}],
-        }
-        ending = {"transactional_id": name, "committed": True, **producer}
-        ask(first, "AddPartitionsToTxn", 3, **adding)
+        transaction = Transaction(first, unique_topic("id"), topic)
+        transaction.begin(first)
         os.kill(stopped.pid, signal.SIGSTOP)
         try:
-            first.send("EndTxn", 3, **ending)
+            first.send("EndTxn", 3, **transaction.ending)
             second = stack.enter_context(connected(f"{HOST}:{port(other)}"))
-            ask(second, "EndTxn", 3, **ending)
-            ask(second, "AddPartitionsToTxn", 3, **adding)
+            transaction.end(second)
+            transaction.begin(second)
         finally:
             os.kill(stopped.pid, signal.SIGCONT)
         with suppress(ConnectionClosedError, OSError):
             first.read_frame()
-
-        def described() -> dict[str, Any]:
-            [row] = second.call("DescribeTransactions", 0, transactional_ids=[name])["transaction_states"]
-            return dict(row)
-
         # The suspended gateway was evicted, and joins again: the coordinator may change once more.
-        wait_for(lambda: not described()["error_code"], "the coordinator answers")
-        assert described()["transaction_state"] == "Ongoing"
+        assert transaction.await_state(second) == "Ongoing"
+
+
+def test_an_end_that_comes_when_its_gateway_coordinates_again_ends_nothing(
+    pulsar: PulsarStandalone, tmp_path: Path
+) -> None:
+    """The coordinator was suspended and evicted. It is the coordinator again, and knows no newer connections."""
+    with fleet_of_two(pulsar, tmp_path, FORMS[0]) as gateways, ExitStack() as stack:
+        name, topic = unique_topic("id"), unique_topic("transactions")
+        create_topic(gateways[0].bootstrap, topic)
+        coordinator_at = coordinator_port(gateways[0], name)
+        stopped, other = sorted(gateways, key=lambda gateway: port(gateway) != coordinator_at)
+        first = stack.enter_context(connected(stopped.bootstrap))
+        transaction = Transaction(first, name, topic)
+        transaction.begin(first)
+        os.kill(stopped.pid, signal.SIGSTOP)
+        try:
+            second = stack.enter_context(connected(other.bootstrap))
+            wait_for(lambda: coordinator_port(other, name) == port(other), "the other gateway coordinates")
+            transaction.end(second)
+            transaction.begin(second)
+        finally:
+            os.kill(stopped.pid, signal.SIGCONT)
+        wait_for(lambda: coordinator_port(other, name) == port(stopped), "the first gateway coordinates again")
+        third = stack.enter_context(connected(stopped.bootstrap))
+        assert transaction.await_state(third) == "Ongoing"
+        first.send("EndTxn", 3, **transaction.ending)
+        with pytest.raises(ConnectionClosedError):
+            first.read_frame()
+        assert transaction.await_state(third) == "Ongoing"
 
 
 def test_a_coordinator_dies_before_the_markers_are_written(pulsar: PulsarStandalone, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ class _Strangers:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         metrics = Metrics()
         self.loop = asyncio.new_event_loop()
-        fleet = SimpleNamespace(epoch=1, transaction_version=2)
+        fleet = SimpleNamespace(epoch=1, transaction_version=2, incarnation="")
         self.dispatcher = Dispatcher(cast(Cluster, SimpleNamespace(config=Config(), metrics=metrics, fleet=fleet)))
         self.context = self.dispatcher.context(Client("127.0.0.1:1"), Listener(""))
         tokens = TokenVerifier(TokensSection(jwks_url="https://unused"), OneKey(secret_key(SECRET)))

@@ -6,15 +6,22 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from kafka.protocol.api_key import ApiKey
 
 from gateway.config import FORWARDING_LISTENER, Config
 from gateway.dispatch import LARGE_FRAME_BYTES, Dispatcher
+from gateway.handlers.table import APIS
+from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import GATEWAY, Client, Listener, Principal
 from gateway.requests.policy import ALL_ALLOWED, Policy
 from gateway.security.acls import Requester
 from gateway.security.authorizer import Authorizer
 from protocol.kafka.acl import AclOperation, ResourceType
+from protocol.kafka.messages.groups import TxnOffsetCommitRequest
+from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.topics import MetadataRequest
+from protocol.kafka.messages.transactions import EndTxnRequest, InitProducerIdRequest
 
 PRODUCE, METADATA = 0, 3
 LIMIT = Config().limits.max_control_request_bytes
@@ -58,3 +65,16 @@ def test_a_forwarded_request_is_served_but_its_client_has_its_own_rights() -> No
     direct = dispatcher.context(client, Listener("outside"), Principal(name="alice"))
     assert rights(direct.policy) == rights(direct.client_policy) == ["hers"]
     assert rights(dispatcher.context(client, Listener("outside"), Principal(name="bob")).client_policy) == []
+
+
+@pytest.mark.parametrize("request_type", [InitProducerIdRequest, EndTxnRequest, TxnOffsetCommitRequest])
+def test_a_connection_from_before_an_eviction_carries_no_requests_of_transactions(request_type: type[Message]) -> None:
+    fleet = SimpleNamespace(incarnation="second")
+    cluster = cast(Cluster, SimpleNamespace(config=Config(), fleet=fleet))
+    dispatcher, client = Dispatcher(cluster), Client("192.0.2.7:5", incarnation="first")
+    context = dispatcher.context(client, Listener("outside"))
+    api = APIS[ApiKey(request_type.API_KEY)]
+    with pytest.raises(ClosesConnection):
+        dispatcher.handler(context).handle(Call(api, 3, 1, None, request_type(), context))
+    metadata = Call(APIS[ApiKey.Metadata], 9, 1, None, MetadataRequest(), context)
+    metadata.check_age()

@@ -94,6 +94,7 @@ class FakeFleet:
 
     def __init__(self) -> None:
         self.epoch = 1
+        self.incarnation = ""
         self.state = LeadershipState.LEADING
         self.leaders: dict[int, Member | None] = {1: OTHERS[0], 2: OTHERS[1]}
 

@@ -13,7 +13,7 @@ from gateway.errors import KafkaError
 from gateway.forwarding.forwarder import merged
 from gateway.handlers.records import produce as produce_api
 from gateway.requests import api_routes
-from gateway.requests.call import Call
+from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import HeartbeatRequest, HeartbeatResponse, TxnOffsetCommitRequest
@@ -259,6 +259,29 @@ async def test_requests_of_a_suspended_gateway_do_not_join_the_next_transaction(
     assert (await ended.decoded()).error_code == ErrorCode.NOT_COORDINATOR
     [topic] = (await committed.decoded()).topics
     assert topic.partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+    assert scene.links[1].sent == []
+
+
+async def test_connections_from_before_an_eviction_carry_no_requests_of_transactions() -> None:
+    """The request may have waited in the socket while the gateway was suspended (KAFKA-17754)."""
+    scene = Scene()
+    scene.coordinators["id"] = 1
+    scene.fleet.incarnation = "after the eviction"
+    for ask in (end_txn, commit_in_transaction):
+        with pytest.raises(ClosesConnection):
+            await ask(scene).decoded()
+    assert 1 not in scene.links
+
+
+async def test_the_gateway_is_evicted_while_a_link_is_opened() -> None:
+    scene = Scene()
+    scene.coordinators["id"] = 1
+    scene.blocked = True
+    ended = end_txn(scene)
+    scene.fleet.incarnation = "after the eviction"
+    scene.links[1].room.set()
+    with pytest.raises(ClosesConnection):
+        await ended.decoded()
     assert scene.links[1].sent == []
 
 

@@ -27,7 +27,8 @@ from protocol.kafka.codec import MalformedRequest
 
 def cluster(**limits: int) -> Cluster:
     config = SimpleNamespace(limits=Limits(**limits))
-    return cast(Cluster, SimpleNamespace(config=config, unread=Unread(), usage=Usage()))
+    fleet = SimpleNamespace(incarnation="")
+    return cast(Cluster, SimpleNamespace(config=config, unread=Unread(), usage=Usage(), fleet=fleet))
 
 
 LISTENER = Listener("")

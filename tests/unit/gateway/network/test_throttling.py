@@ -40,7 +40,7 @@ class Throttling:
 )
 def test_the_answer_names_the_time(api_key: int, version: int, response: Any) -> None:
     muted: list[int] = []
-    cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=Metrics()))
+    cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=Metrics(), fleet=SimpleNamespace(incarnation="")))
     dispatcher = Dispatcher(cluster)
     context = RequestContext(Client("c:1", mute=muted.append), Listener(""), cluster, meter=Throttling())
     api = APIS[api_key]

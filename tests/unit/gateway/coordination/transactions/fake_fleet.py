@@ -27,6 +27,7 @@ class FakeFleet:
 
     node_id = 0
     cluster_id = "c"
+    incarnation = ""
     epoch = 1
     address = Address(host="h", port=1)
     state = LeadershipState.LEADING
