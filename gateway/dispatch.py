@@ -160,10 +160,7 @@ class MeteredHandler:
     def __init__(self, handler: RequestHandler, meter: Meter) -> None:
         self._handler = handler
         self._meter = meter
-        self.expect = handler.expect
-
-    def handle_known(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
-        return not self._meter.is_needed and self._handler.handle_known(frame, context, place)
+        self.handle_known, self.expect = handler.handle_known, handler.expect
 
     def handle(self, call: Call) -> Reply:
         return self._meter.handle(call, self._handler.handle)

@@ -16,6 +16,7 @@ from kafka.protocol.api_key import ApiKey
 from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.fetching.fetch_session import INITIAL_EPOCH
 from gateway.metering.mutations import MUTATIONS
+from gateway.metering.repeated import PERCENT, RepeatedCharges
 from gateway.requests.call import Call, Handle, asks
 from gateway.requests.reply import RelayedResponse, Reply, Response
 from gateway.security.quota_entities import CONSUMER_BYTE_RATE, MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
@@ -24,7 +25,7 @@ from gateway.security.quotas import Account, Limit, Quotas
 from protocol.kafka.handwritten.fetch_request import limit_max_bytes
 from protocol.kafka.messages.records import FetchRequest
 
-PERCENT = 100.0
+_BYTE_RATES = {ApiKey.Produce: PRODUCER_BYTE_RATE, ApiKey.Fetch: CONSUMER_BYTE_RATE}
 _BOUNDED = frozenset({ApiKey.Fetch, *MUTATIONS})
 """Quotas change how these requests are handled."""
 
@@ -94,6 +95,11 @@ class Meter:
             bucket = self._quotas.bucket(limit)
             request_ms = max(request_ms, bucket.throttle_time_ms(limit.bound, now_ms))
         return response, request_ms
+
+    def repeated(self, call: Call[Any]) -> RepeatedCharges:
+        """The charges of requests that resemble this call."""
+        client = call.context.principal.name, call.client_id or ""
+        return RepeatedCharges(self._quotas, client, _BYTE_RATES.get(call.api.key), self._now_ms)
 
     def _account(self, call: Call[Any]) -> Account:
         return self._quotas.account(call.context.principal.name, call.client_id or "")

@@ -56,6 +56,19 @@ class Charges(Protocol):
     def charge(self, call: Any, response: Response) -> tuple[Response, int]:
         """Return the answer to a call, perhaps a replaced one, and the client's throttle time after it (ms)."""
 
+    def repeated(self, call: Any) -> RepeatedCharges:
+        """The charges of requests that resemble this call, and have the same user and client id."""
+
+
+class RepeatedCharges(Protocol):
+    """What the repeated requests of one client use."""
+
+    def charge_within(self, size_bytes: int, busy_s: float) -> bool:
+        """Charge a request if its client stays within its quotas.
+
+        If it returns False, nothing was charged: the client may have to wait, and `Charges.charge` computes how long.
+        """
+
 
 class AllAllowed:
     """The policy without an authorizer."""

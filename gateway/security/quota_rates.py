@@ -33,11 +33,20 @@ class Rate:
 
     def charge(self, amount: float, bound: float, now_ms: float) -> int:
         """`record` and `throttle_time_ms` in one call, because each request needs both."""
+        if self.record_within(amount, bound, now_ms):
+            return 0
+        self.record(amount, now_ms)
+        return self.throttle_time_ms(bound, now_ms)
+
+    def record_within(self, amount: float, bound: float, now_ms: float) -> bool:
+        """Record the amount if the throttle time certainly stays 0. If it returns False, nothing was recorded."""
+        if self._total + amount > bound * LEAST_ELAPSED_S:
+            return False
         if now_ms - self._newest[0] >= WINDOW_MS:
             self._begin_sample(now_ms)
         self._newest[1] += amount
         self._total += amount
-        return 0 if self._total <= bound * LEAST_ELAPSED_S else self.throttle_time_ms(bound, now_ms)
+        return True
 
     def throttle_time_ms(self, bound: float, now_ms: float) -> int:
         """Milliseconds until the rate is down to the bound; 0 if it is not above the bound."""
@@ -47,7 +56,7 @@ class Rate:
         elapsed_ms = now_ms - self._samples[0][0]
         elapsed_ms += max(0, _FULL_WINDOWS - elapsed_ms // WINDOW_MS) * WINDOW_MS
         rate = self._total * 1_000 / elapsed_ms
-        return int((rate - bound) / bound * elapsed_ms) if rate > bound else 0
+        return round((rate - bound) / bound * elapsed_ms) if rate > bound else 0
 
     def _begin_sample(self, now_ms: float) -> None:
         self._newest = [now_ms, 0.0]

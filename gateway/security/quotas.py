@@ -58,6 +58,11 @@ class Quotas:
         """True if any entity has a quota."""
         return bool(self._state.quotas)
 
+    @property
+    def version(self) -> int:
+        """Increases with each change of a quota. An account of an earlier version is outdated."""
+        return self._state.quotas_version
+
     def account(self, user: str, client_id: str) -> Account:
         names = user, client_id if len(client_id) <= MAX_NAME_CHARS else _hash(client_id)
         found = self._accounts.get(names)

@@ -15,6 +15,7 @@ from tests.conformance.test_security_apis import EXACT, component, entry, op
 from tests.support.raw_client import ConnectionClosedError, RawClient, decode_response, encode_request
 
 OTHER_ADDRESS = "127.0.0.2"
+LONG_TIMEOUT_MS = 60_000
 TOLERANCE_MS = 500
 """Use shortly before the response is closer to the end of the window."""
 
@@ -72,6 +73,20 @@ def test_produced_bytes(conversation: Conversation, version: int) -> None:
         answer = client.call("Produce", version, **fields)
         conversation.say(answer["responses"][0]["partition_responses"][0]["error_code"])
         note_wait(conversation, answer, (size_bytes / 10 - 20) / 20 * 10_000)
+
+
+@case("Produce", [7, 11])
+def test_repeated_requests(conversation: Conversation, version: int) -> None:
+    """The bytes of ten seconds are enough for two requests."""
+    topic = conversation.topic("quota-repeated")
+    fields = {**produce_fields(version, {topic: {0: encode_records(records(20), 2)}}), "timeout_ms": LONG_TIMEOUT_MS}
+    request = encode_request("Produce", version, fields, client_id=f"limited-{uuid.uuid4()}")
+    bound = len(request) // 5 + 1
+    with limited(conversation, "producer_byte_rate", bound) as client:
+        for number in range(1, 4):
+            answer = client.call("Produce", version, **fields)
+            conversation.say(answer["responses"][0]["partition_responses"][0]["error_code"])
+            note_wait(conversation, answer, max(0, (number * len(request) / 10 - bound) / bound * 10_000))
 
 
 @case("Fetch", [4, 11, 12])

@@ -49,6 +49,8 @@ class KnownCommits:
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
         """Handle a request with other offsets than the known one. Returns False if nothing was done."""
+        if context.meter is not None and context.meter.is_needed:
+            return False
         return self._known is not None and self._known.handle(frame, context, place)
 
     def close(self) -> None:

@@ -55,6 +55,8 @@ class KnownFetches:
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
         """Handle a request with the known beginning. Returns False if nothing was done."""
+        if context.meter is not None and context.meter.is_needed:
+            return False
         if self._known is None or self._waiting:  # only connections of other gateways have two fetches in flight
             return False
         return self._known.handle(frame, context, place)

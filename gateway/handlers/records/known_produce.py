@@ -17,7 +17,7 @@ from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError
 from gateway.handlers.place import Place
 from gateway.handlers.records.produce import ANSWERED_BY_THEN_S
-from gateway.handlers.records.produce_answers import NO_TIMESTAMP, PartitionAnswer, refused_response
+from gateway.handlers.records.produce_answers import NO_TIMESTAMP, PartitionAnswer, refused_response, written_response
 from gateway.log.partition_log import PartitionLog
 from gateway.log.writing.checking import Produced, check_common, takes_as_sent
 from gateway.requests.call import Call
@@ -125,6 +125,7 @@ class KnownProduce:
         rows: list[_TopicResponse.PartitionProduceResponse] = [PartitionAnswer(self.index)]
         answer = _TopicResponse(name=self.name, topic_id=topic.topic_id, partition_responses=rows)
         self.row = WrittenRow(call.version, answer)
+        self.charges = None if call.context.meter is None else call.context.meter.repeated(call)
         self.metrics = call.cluster.metrics.request(call.api.name, call.version)
         self._client, self._cluster = call.client, call.cluster
         self._key = (call.api.key, call.version)
@@ -145,6 +146,7 @@ class KnownProduce:
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
         """False: nothing was done."""
+        started = time.perf_counter()
         api_key, version, correlation_id = _HEADER.unpack_from(frame)
         if (api_key, version) != self._key or not self._is_open_to(context):
             return False
@@ -153,7 +155,7 @@ class KnownProduce:
         header = None if data is None else check_common(data, version, self._max_bytes)
         if log is None or data is None or header is None or not self._may_append(header, log):
             return False
-        batch = _Batch(self, place, correlation_id, log, data, header)
+        batch = _Batch(self, place, correlation_id, log, data, header, frame, started)
         try:
             repeats = log.append(data, header, self._client.number, batch.done)
         except KafkaError:
@@ -189,13 +191,13 @@ class _Batch:
     """A batch in flight."""
 
     __slots__ = (
-        "_correlation_id", "_data", "_header", "_is_appended", "_known", "_log", "_outcome", "_place", "_started",
-        "_time_ms",
+        "_busy_s", "_correlation_id", "_data", "_frame", "_header", "_is_appended", "_known", "_log", "_outcome",
+        "_place", "_started", "_time_ms",
     )  # fmt: skip
 
     def __init__(
         self, known: KnownProduce, place: Place, correlation_id: int, log: PartitionLog, data: memoryview,
-        header: BatchHeader,
+        header: BatchHeader, frame: bytearray, started: float,
     ) -> None:  # fmt: skip
         self._known = known
         self._place = place
@@ -203,7 +205,9 @@ class _Batch:
         self._log = log
         self._data = data
         self._header = header
-        self._started = time.perf_counter()
+        self._frame = frame
+        self._started = started
+        self._busy_s = 0.0
         self._time_ms = NO_TIMESTAMP
         self._is_appended = False
         self._outcome: tuple[int, Exception | None] | None = None
@@ -211,6 +215,7 @@ class _Batch:
     def appended(self, *, repeats: bool) -> None:
         """Kafka returns the time at which a repeated batch was first written. The offset may be known already."""
         self._is_appended = True
+        self._busy_s = time.perf_counter() - self._started
         if repeats:
             self._time_ms = self._header.max_timestamp
         if self._outcome is not None:
@@ -220,16 +225,28 @@ class _Batch:
         if not self._is_appended:
             self._outcome = base_offset, error
         elif error is None:
-            known = self._known
-            known.metrics.answered(time.perf_counter() - self._started)
-            start = self._log.start.offset
-            self._place.answer(known.row.encode(self._correlation_id, base_offset, self._time_ms, start))
+            self._answer(base_offset, self._log.start.offset)
         else:
             self._refuse(error)
 
-    def _refuse(self, error: Exception) -> None:
+    def _answer(self, base_offset: int, start: int) -> None:
         known = self._known
-        call = replace(known.call, correlation_id=self._correlation_id, started=self._started)
+        if known.charges is None or known.charges.charge_within(len(self._frame), self._busy_s):
+            known.metrics.answered(time.perf_counter() - self._started)
+            self._place.answer(known.row.encode(self._correlation_id, base_offset, self._time_ms, start))
+        else:
+            call = self._call()
+            self._place.respond(call, written_response(call, base_offset, self._time_ms, start))
+
+    def _refuse(self, error: Exception) -> None:
+        call, topic = self._call(), self._known.topic
         produced = Produced(self._data, self._header, self._time_ms)
-        assert known.topic is not None
-        self._place.respond(call, refused_response(call, known.topic, produced, self._log, error))
+        assert topic is not None
+        self._place.respond(call, refused_response(call, topic, produced, self._log, error))
+
+    def _call(self) -> Call[ProduceRequest]:
+        """The request on the general path, which charges it."""
+        return replace(
+            self._known.call, correlation_id=self._correlation_id, frame=self._frame, started=self._started,
+            busy_s=self._busy_s,
+        )  # fmt: skip

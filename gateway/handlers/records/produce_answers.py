@@ -76,6 +76,17 @@ def add_topic(response: ProduceResponse, topic: ProducedTopic) -> _TopicResponse
     return answer
 
 
+def written_response(
+    call: Call[ProduceRequest], base_offset: int, log_append_time_ms: int, log_start_offset: int
+) -> ProduceResponse:
+    """The response to a request with one batch, which is written."""
+    response, [asked] = ProduceResponse(), call.request.topic_data
+    row = PartitionAnswer(asked.partition_data[0].index)
+    row.base_offset, row.log_append_time_ms, row.log_start_offset = base_offset, log_append_time_ms, log_start_offset
+    add_topic(response, asked).partition_responses.append(row)
+    return response
+
+
 def refused_response(
     call: Call[ProduceRequest], topic: Topic, produced: Produced, log: PartitionLog, error: Exception
 ) -> ProduceResponse:

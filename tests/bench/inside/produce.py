@@ -13,6 +13,7 @@ from crc32c import crc32c
 from protocol.kafka.batch import CRC_START
 from protocol.kafka.records import Record, encode_batch
 from tests.bench.frames import LENGTH_BYTES, RECORD_BYTES, LoadError, ProduceFrames, record_batch
+from tests.bench.inside.guarded import guarded_scene
 from tests.bench.inside.scene import FakeClient, Scene
 
 REQUESTS_PER_CONNECTION = 5
@@ -26,18 +27,21 @@ class ProduceCase(NamedTuple):
     records: int
     in_flight: int
     idempotent: bool = False
+    guarded: bool = False
+    """With authorization and quotas."""
 
     @property
     def name(self) -> str:
         kind = "idempotent " if self.idempotent else ""
-        return f"produce {kind}{self.records} from {self.in_flight}"
+        end = " guarded" if self.guarded else ""
+        return f"produce {kind}{self.records} from {self.in_flight}{end}"
 
 
 class ProduceLoad:
     """Load on one topic."""
 
     def __init__(self, scene: Scene, case: ProduceCase) -> None:
-        self._scene = scene
+        self._scene = scene = guarded_scene() if case.guarded else scene
         self._case = case
         topic = case.name.replace(" ", "-")
         scene.add_topic(topic)
@@ -125,4 +129,5 @@ def _idempotent_batch(records: int, producer_id: int) -> bytes:
 PRODUCE_CASES = (
     ProduceCase(1, 1), ProduceCase(1, 20), ProduceCase(1, 200), ProduceCase(10, 20), ProduceCase(10, 200),
     ProduceCase(160, 20), ProduceCase(160, 200), ProduceCase(10, 20, idempotent=True),
+    ProduceCase(10, 20, guarded=True),
 )  # fmt: skip

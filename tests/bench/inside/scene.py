@@ -43,8 +43,9 @@ ANSWERED_S = 120
 class Scene:
     """Must be constructed in the event loop that it uses."""
 
-    def __init__(self, broker: FakeBroker | None = None) -> None:
-        config = Config.model_validate({"fleet": FLEET})
+    def __init__(self, broker: FakeBroker | None = None, **sections: Any) -> None:
+        """`sections` are those of the configuration."""
+        config = Config.model_validate({"fleet": FLEET, **sections})
         self._namespace = config.pulsar.full_namespace
         self.broker = broker or FakeBroker()
         self._admin_topics = FakeAdminTopics(self.broker)

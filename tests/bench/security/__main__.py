@@ -13,8 +13,7 @@ haproxy and the load run on one machine. CPU is the processor time of the named 
 programs than times and rates do. Figures are medians of rounds in which the sides take turns. Records have 100 bytes.
 
 * **produce, tail**: 20 requests of one batch in flight; the newest batches read from memory.
-* **with**: 1,000 ACLs of others, one that allows, and quotas of bytes and request time that nobody reaches. **their
-  code alone**: a Produce request through guard and meter, without network and log; the best of nine.
+* **with**: 1,000 ACLs of others, one that allows, and quotas of bytes and request time that nobody reaches.
 * **TLS in haproxy**: haproxy ends it, and speaks plain TCP with the gateway.
 * **Two clusters in one gateway**: the quiet one writes 50 single records a second. The other one sends batches of 160
   records from 200 requests in flight, reads without end, asks for metadata of 200 partitions in bursts of 500 requests

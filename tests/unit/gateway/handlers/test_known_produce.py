@@ -19,7 +19,6 @@ from gateway.handlers.records.known_produce import FIRST_VERSION, MAX_LENGTHS, K
 from gateway.handlers.records.produce import TOPIC_ID_VERSION
 from gateway.log.reading import receipt_lookup
 from gateway.log.writing.checking import FIRST_ZSTD_VERSION
-from gateway.metering.meter import Meter
 from gateway.requests.policy import AllAllowed
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.batch import CRC_START
@@ -230,15 +229,6 @@ async def test_rights_count_at_once(both: BothWays, monkeypatch: pytest.MonkeyPa
     allowed.update((TOPIC, OTHER))
     await both.ask(*frames, *frames)
     assert both.taken == 4
-
-
-async def test_with_quotas_every_request_is_charged(both: BothWays, monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = request(9, batch())
-    await both.ask(frame, frame)
-    both.taken = 0
-    monkeypatch.setattr(Meter, "is_needed", property(lambda _: True))
-    await both.ask(frame, frame)
-    assert both.taken == 0
 
 
 async def test_partitions_that_are_led_elsewhere(both: BothWays, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,24 +6,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
-from tests.bench.security.rights import produce_path
+from tests.bench.inside.guarded import guarded_scene
+from tests.bench.inside.produce import ProduceCase, ProduceLoad
+from tests.bench.inside.scene import Scene
 
-MAX_ADDED_CALLS = 30
+CASE = ProduceCase(10, 1)
+WARM_UP_STEPS = 3
+MAX_ADDED_CALLS = 10
 
 
-def test_rights_and_quotas_add_few_calls() -> None:
-    added = _calls(produce_path(guarded=True)) - _calls(produce_path(guarded=False))
+async def test_rights_and_quotas_add_few_calls() -> None:
+    added = await _calls(guarded_scene()) - await _calls(Scene())
     assert 0 < added <= MAX_ADDED_CALLS
 
 
-def _calls(run: Callable[[], None]) -> int:
-    """Python and C calls, when all cached values have been computed."""
-    for _ in range(3):
-        run()
-    count = 0
+async def _calls(scene: Scene) -> int:
+    """Python and C calls for one batch, when all cached values have been computed."""
+    load = ProduceLoad(scene, CASE)
+    for _ in range(WARM_UP_STEPS):
+        await load.next_step().run()
+        await load.settle()
+    step, count = load.next_step(), 0
 
     def profile(_frame: object, event: str, _argument: Any) -> None:
         nonlocal count
@@ -31,7 +36,9 @@ def _calls(run: Callable[[], None]) -> int:
 
     sys.setprofile(profile)
     try:
-        run()
+        await step.run()
+        scene.broker.say(scene.broker.answers())
     finally:
         sys.setprofile(None)
+    await load.settle()
     return count
