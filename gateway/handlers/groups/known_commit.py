@@ -49,8 +49,6 @@ class KnownCommits:
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
         """Handle a request with other offsets than the known one. Returns False if nothing was done."""
-        if context.meter is not None and context.meter.is_needed:
-            return False
         return self._known is not None and self._known.handle(frame, context, place)
 
     def close(self) -> None:
@@ -61,13 +59,14 @@ class KnownCommit:
     """A request without its offsets, and values derived from it."""
 
     __slots__ = (
-        "_answer_end", "_answer_start", "_call", "_groups", "_metrics", "_positions", "_rest", "_rows", "_size_bytes",
-        "_topics",
+        "_answer_end", "_answer_start", "_call", "_charges", "_groups", "_metrics", "_positions", "_rest", "_rows",
+        "_size_bytes", "_topics",
     )  # fmt: skip
 
     def __init__(self, call: Call[OffsetCommitRequest], frame: bytearray, topics: Mapping[str, Topic]) -> None:
         """`topics` are those of the request."""
         self._call = replace(call, frame=None)
+        self._charges = None if call.context.meter is None else call.context.meter.repeated(call)
         self._groups = call.cluster.groups
         self._topics = topics
         body = parse_header(memoryview(frame), flexible=is_flexible(OffsetCommitRequest, call.version)).body
@@ -119,18 +118,25 @@ class KnownCommit:
         )  # fmt: skip
         place.api = self._call.api
 
+        busy_s: float | None = None
+
         def reply(answer: CommitResponse) -> None:
-            if any(answer.values()):
-                call = replace(
-                    self._call, correlation_id=int.from_bytes(correlation_id, "big", signed=True), started=started
-                )
+            used_s = time.perf_counter() - started if busy_s is None else busy_s
+            if any(answer.values()) or not self._is_charged(used_s):
+                number = int.from_bytes(correlation_id, "big", signed=True)
+                call = replace(self._call, correlation_id=number, started=started, busy_s=used_s)
                 place.respond(call, response_to(call, answer))
             else:
                 self._metrics.answered(time.perf_counter() - started)
                 place.answer(self._answer_start + correlation_id + self._answer_end)
 
         self._groups.run(request.group_id, lambda coordinator, now_ms: coordinator.commit_offsets(asked, now_ms, reply))
+        busy_s = time.perf_counter() - started
         return True
+
+    def _is_charged(self, busy_s: float) -> bool:
+        """Returns False if the general path has to charge the request."""
+        return self._charges is None or self._charges.charge_within(0, busy_s)
 
     def _may_commit(self, context: RequestContext) -> bool:
         """The topics are unchanged, and the client may read them and their group."""

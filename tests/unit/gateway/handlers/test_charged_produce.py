@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ async def test_over_the_quota(both: BothCharged) -> None:
 
 @pytest.mark.parametrize("version", [5, 8, 13])
 async def test_the_answer_has_the_throttle_time(both: BothCharged, version: int) -> None:
-    named = {"topic_id": both.ways.topic_id} if version >= 13 else {}
+    named: Any = {"topic_id": both.ways.topic_id} if version >= 13 else {}
     frame = request(version, batch(), **named)
     both.set(PRODUCER_BYTE_RATE, 10)
     [waits_ms, *_] = await both.ask(frame, frame, frame, taken=2)
@@ -146,12 +147,15 @@ async def test_any_use_of_any_quotas(both: BothCharged, monkeypatch: pytest.Monk
     frames = [request(9, batch(n), client_id=client_id) for n in (1, 2, 40) for client_id in CLIENT_IDS]
 
     def change() -> None:
+        both.now_ms += EXPIRED_MS  # a rate that no client has had meanwhile may be a new one
         quota, bound = random.choice([(PRODUCER_BYTE_RATE, 300.0), (REQUEST_PERCENTAGE, 10.0)])
         both.set(quota, random.choice([None, bound / 10, bound, bound * 10]), random.choice(ENTITIES))
-        both.now_ms += EXPIRED_MS  # a rate that no client has had meanwhile may be a new one
 
     for _ in range(STEPS):
-        random.choice([both.reconnect, change, change, lambda: None])()
+        if random.random() < 0.5:
+            change()
+        elif random.random() < 0.3:
+            both.reconnect()
         both.now_ms += random.choice([0, 1, 700, 1_000, 3_000, 15_000])
         await both.ways.ask(*random.choices(frames, k=random.randrange(1, 5)))
         both.compare()

@@ -11,7 +11,6 @@ import pytest
 from gateway.coordination.partition.clock import WallClock
 from gateway.dispatch import Dispatcher
 from gateway.handlers.groups.known_commit import MAX_FRAME_BYTES, KnownCommits
-from gateway.metering.meter import Meter
 from gateway.requests.policy import AllAllowed
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.handwritten.offset_commit_request import FIRST_VERSION
@@ -163,9 +162,3 @@ async def test_rights_count_at_once(both: Commits, monkeypatch: pytest.MonkeyPat
         await both.take(one(8, 4), taken=0)
         allowed.add(name)
     await both.take(one(8, 5), taken=1)
-
-
-async def test_with_quotas_every_request_is_charged(both: Commits, monkeypatch: pytest.MonkeyPatch) -> None:
-    await both.ask(one(8, 1), one(8, 2))
-    monkeypatch.setattr(Meter, "is_needed", property(lambda _: True))
-    await both.take(one(8, 3), one(8, 4), taken=0)

@@ -15,6 +15,7 @@ from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, Listener, RequestContext
+from gateway.requests.policy import RepeatedCharges
 from gateway.requests.reply import Response
 from protocol.kafka.codec import decode_response
 from protocol.kafka.messages.groups import HeartbeatResponse
@@ -31,6 +32,9 @@ class Throttling:
 
     def charge(self, call: Call, response: Response) -> tuple[Response, int]:
         return response, THROTTLE_TIME_MS
+
+    def repeated(self, call: Call) -> RepeatedCharges:
+        raise NotImplementedError("these tests repeat nothing")
 
 
 @pytest.mark.parametrize(
