@@ -20,7 +20,7 @@ from protocol.kafka.buffers import RecordChunks
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import FetchResponse
 
-_AbortedTransaction = FetchResponse.FetchableTopicResponse.PartitionData.AbortedTransaction
+_PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 
 UNKNOWN_OFFSET = -1
 MAX_WAIT_MS = 600_000
@@ -28,8 +28,9 @@ READ_WAIT_S = 10.0
 OPENED_AT_ONCE = 256
 """Logs that one fetch opens at the same time; the gateway has a bound of its own for all fetches."""
 
-OPENING_GRACE_S = 0.5
-"""Opening a log takes milliseconds, unless there are thousands to open, or Pulsar does not serve one."""
+GRACE_S = 0.5
+"""Opening a log, or asking for its end, takes milliseconds, unless there are thousands of them, or Pulsar does not
+serve one."""
 
 OpenLog = Callable[["FetchPartitionState"], Awaitable[None]]
 """Opens the log of a partition that has none, or sets the partition's error."""
@@ -54,7 +55,7 @@ class FetchParams:
 class FetchPartitionState:
     """One partition of the fetch."""
 
-    __slots__ = ("asked", "error", "fetched", "log", "name", "opening", "preferred_reader", "refreshing")
+    __slots__ = ("asked", "diverges", "error", "fetched", "log", "name", "opening", "preferred_reader", "refreshing")
 
     def __init__(self, fetched: FetchedPartition) -> None:
         self.fetched = fetched
@@ -65,6 +66,8 @@ class FetchPartitionState:
         self.preferred_reader: int | None = None
         """The gateway of the consumer's rack, from which the consumer should fetch instead (KIP-392)."""
         self.asked = self.refreshing = False
+        self.diverges = False
+        """The reader has records of the log's epoch that the log does not have (KIP-595)."""
         self.opening = False
         """The log is being opened. If the fetch cannot wait for it, the row has an error after which clients retry."""
 
@@ -87,7 +90,8 @@ class DelayedFetch:
         self._pending = False
         self._overdue = False
         self._grace: asyncio.TimerHandle | None = None
-        """While this timer runs, logs that are being opened are waited for, even if other data could be returned."""
+        """While this timer runs, logs that are being opened and ends that are being asked for are waited for, even if
+        other data could be returned."""
         self._found_error = False
         """An error was found after the start. It is returned at once, as Kafka returns read errors."""
 
@@ -100,7 +104,7 @@ class DelayedFetch:
             part.opening = True
         if cold:
             self._begin(fan_out(self._open, cold, at_once=OPENED_AT_ONCE))
-            self._grace = asyncio.get_running_loop().call_later(OPENING_GRACE_S, self._end_grace)
+            self._begin_grace()
         if self._satisfied() or (self._params.max_wait_ms <= 0 and not self._pending):
             return self._answer()
         self.future.add_done_callback(lambda _: self._stop_waiting())
@@ -110,6 +114,10 @@ class DelayedFetch:
         for part in self._parts:
             self._wait_for(part)
         return None
+
+    def _begin_grace(self) -> None:
+        if self._grace is None:
+            self._grace = asyncio.get_running_loop().call_later(GRACE_S, self._end_grace)
 
     def _end_grace(self) -> None:
         self._grace = None
@@ -206,15 +214,13 @@ class DelayedFetch:
 
         A possible error is waited for, as long as the client would wait for bytes.
         """
-        if self._grace is not None and any(part.opening for part in self._parts):
-            self._pending = True
-            return False
         need = max(1, self._params.min_bytes)
         total = failed = 0
-        looked_up = self._pending = False
+        is_urgent, looked_up, self._pending = self._found_error, False, False
         for part in self._parts:
             if part.preferred_reader is not None and not part.error:
-                return True
+                is_urgent = True
+                continue
             if part.opening:
                 looked_up = self._pending = True
                 continue
@@ -225,12 +231,14 @@ class DelayedFetch:
             elif self._must_wait(part):
                 looked_up = self._pending = True
             elif part.fetched.offset < part.log.start.offset:
-                return True
+                is_urgent = True
             elif (end := self._readable_end(part.log, part.fetched.offset)) is None:
                 self._pending = True
             elif part.fetched.offset < end:
                 total += self._at_hand(part.fetched.offset, part.log, end, need)
-        if failed == len(self._parts) or self._found_error:
+        if looked_up and self._grace is not None:
+            return False
+        if is_urgent or failed == len(self._parts):
             return True
         if looked_up and not self._overdue:
             return False
@@ -250,6 +258,7 @@ class DelayedFetch:
     def _refresh(self, part: FetchPartitionState, partition_log: PartitionLog) -> None:
         if not part.asked:
             part.asked = part.refreshing = True
+            self._begin_grace()
             self._begin(self._ask_end(part, partition_log))
 
     async def _ask_end(self, part: FetchPartitionState, partition_log: PartitionLog) -> None:
@@ -258,8 +267,10 @@ class DelayedFetch:
         except (PulsarError, TimeoutError) as error:
             part.error = fetch_error_code(error)
         if part.fetched.offset > partition_log.end_offset and not part.error:
-            part.error = self._params.beyond_end()
-        self._found_error = self._found_error or part.error != ErrorCode.NONE
+            beyond = self._params.beyond_end()
+            part.diverges = beyond == ErrorCode.OFFSET_OUT_OF_RANGE and part.fetched.fetched_epoch >= 0
+            part.error = ErrorCode.NONE if part.diverges else beyond
+        self._found_error = self._found_error or part.diverges or part.error != ErrorCode.NONE
         part.refreshing = False
         self._look_again()
 
@@ -295,7 +306,10 @@ class DelayedFetch:
         row.last_stable_offset = transactions.last_stable_offset if transactions.loaded else UNKNOWN_OFFSET
         if self._params.read_committed:
             row.aborted_transactions = []
-        if end is None:
+        if part.diverges:
+            diverging = _PartitionData.EpochEndOffset(epoch=fetched.fetched_epoch, end_offset=partition_log.end_offset)
+            row.diverging_epoch = diverging
+        if end is None or part.diverges:
             return row
         found = self._read(fetched.offset, partition_log, min(room, fetched.max_bytes), end, at_least_one=at_least_one)
         if found is None or not found.size_bytes:
@@ -308,7 +322,7 @@ class DelayedFetch:
                 row.records = RecordChunks(chunks, sum(map(len, chunks)))
             else:
                 row.aborted_transactions = [
-                    _AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                    _PartitionData.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
                     for each in aborted
                 ]
         return row

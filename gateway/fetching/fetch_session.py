@@ -12,6 +12,7 @@ from typing import Protocol
 from gateway.errors import KafkaError
 from protocol.kafka.buffers import RecordChunks
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import FetchResponse
 
 NO_SESSION = 0
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
@@ -85,16 +86,19 @@ class FetchSession:
         """In the order in which they are served. To iterate over an OrderedDict would compute the hash of each key."""
         self.used_at = time.monotonic()
 
-    def answers(self, fetched: FetchedPartition, high_watermark: int, log_start: int, *, is_served: bool) -> bool:
+    def answers(
+        self, fetched: FetchedPartition, high_watermark: int, log_start: int, *, has_records: bool,
+        is_special: bool = False,
+    ) -> bool:  # fmt: skip
         """Whether an incremental answer contains the partition. If so, the session remembers it.
 
-        `is_served`: the answer has records, or something else that is not an offset.
+        `is_special`: the answer has something else that is neither records nor an offset, such as an error.
         """
-        if not is_served and not fetched.has_news(high_watermark, log_start):
+        if not has_records and not is_special and not fetched.has_news(high_watermark, log_start):
             return False
         fetched.answered_watermark, fetched.answered_start = high_watermark, log_start
         key = fetched.key
-        if key in self.partitions:  # Partitions that were just served go to the end, so that all get their turn.
+        if has_records and key in self.partitions:  # others have their turn before it
             self.partitions[key] = self.partitions.pop(key)
         return True
 
@@ -107,6 +111,7 @@ class AnsweredPartition(Protocol):
     high_watermark: int
     log_start_offset: int
     preferred_read_replica: int
+    diverging_epoch: FetchResponse.FetchableTopicResponse.PartitionData.EpochEndOffset | None
     records: RecordChunks
 
 
@@ -122,8 +127,11 @@ def record_if_changed(session: FetchSession | None, session_epoch: int, row: Ans
     if session_epoch == INITIAL_EPOCH:
         row.fetched.answered_watermark, row.fetched.answered_start = row.high_watermark, row.log_start_offset
         return True
-    is_served = row.records.size_bytes > 0 or row.preferred_read_replica >= 0 or row.error_code != 0
-    return session.answers(row.fetched, row.high_watermark, row.log_start_offset, is_served=is_served)
+    is_special = row.error_code != 0 or row.preferred_read_replica >= 0 or row.diverging_epoch is not None
+    return session.answers(
+        row.fetched, row.high_watermark, row.log_start_offset, has_records=row.records.size_bytes > 0,
+        is_special=is_special,
+    )  # fmt: skip
 
 
 class FetchSessions:

@@ -268,6 +268,46 @@ def test_last_fetched_epoch(conversation: Conversation, version: int, epoch: int
     conversation.call("Fetch", version, **fetch_fields(version, topics, max_wait_ms=SHORT_WAIT_MS, min_bytes=1))
 
 
+@case("Fetch", range(12, 18))
+@pytest.mark.parametrize("offset", [-1, END, END + 1])
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_records_that_the_leader_does_not_have(
+    conversation: Conversation, version: int, offset: int, epoch: int
+) -> None:
+    """A reader that names the epoch of its last records learns where they diverge (KIP-595)."""
+    filled(conversation)
+    topics = [named(conversation, version, "fetch", [fetch_partition(version, 0, offset, last_fetched_epoch=epoch)])]
+    conversation.call("Fetch", version, **fetch_fields(version, topics, max_wait_ms=SHORT_WAIT_MS, min_bytes=1))
+
+
+@case("Fetch", [12])
+def test_last_fetched_epoch_of_an_unknown_topic(conversation: Conversation, version: int) -> None:
+    unknown = {"topic": conversation.names.prefix + "nowhere"}
+    parts = [fetch_partition(version, 0, 0, last_fetched_epoch=1)]
+    topics = [{**unknown, "partitions": parts}]
+    conversation.call("Fetch", version, **fetch_fields(version, topics, max_wait_ms=LONG_WAIT_MS, min_bytes=1))
+
+
+@case("Fetch", [4, 12, 17])
+def test_each_partition_has_its_own_error(conversation: Conversation, version: int) -> None:
+    """Although other partitions have records, and the client does not want to wait."""
+    filled(conversation)
+    filled(conversation, name="fetch-others")
+    offsets = (("fetch", 0, 0), ("fetch", 1, 1), ("fetch-others", 0, -1), ("fetch-others", 1, 7))
+    topics = [
+        named(conversation, version, topic, [fetch_partition(version, index, offset)])
+        for topic, index, offset in offsets
+    ]
+    unknown = {"partitions": [fetch_partition(version, 0, 0)]}
+    is_named = version < TOPIC_IDS_SINCE
+    topics.append(unknown | ({"topic": "nowhere"} if is_named else {"topic_id": uuid.UUID(int=77)}))
+    answer = conversation.client.call("Fetch", version, **fetch_fields(version, topics))
+    found = [
+        (part["partition_index"], part["error_code"]) for topic in answer["responses"] for part in topic["partitions"]
+    ]
+    conversation.say(sorted(found))
+
+
 @case("Fetch", [5, 11, 17])
 def test_rack_and_log_start_of_a_consumer(conversation: Conversation, version: int) -> None:
     filled(conversation)

@@ -95,6 +95,42 @@ def test_a_session_of_forgotten_partitions_ends(conversation: Conversation, vers
     session.ask(2)
 
 
+@case("Fetch", VERSIONS)
+def test_partitions_named_and_forgotten_at_once_end_the_session(conversation: Conversation, version: int) -> None:
+    """What the request names is answered all the same."""
+    session = Session(conversation, version)
+    session.ask(1, {0: 0}, forget=[0, 1])
+    session.ask(2)
+
+
+@case("Fetch", VERSIONS)
+def test_a_session_that_began_without_partitions_ends(conversation: Conversation, version: int) -> None:
+    opening = fetch_fields(version, [], session=NEW)
+    session_id = conversation.call("Fetch", version, **opening)["session_id"]
+    for epoch in (7, 7, 1, 1):  # a fast path of the gateway learns from the first two
+        conversation.call("Fetch", version, **fetch_fields(version, [], session=(session_id, epoch)))
+
+
+@case("Fetch", VERSIONS)
+def test_partitions_with_records_go_behind_those_without(conversation: Conversation, version: int) -> None:
+    """An error is no records: with room for one batch, the partition has its turn when the error is gone."""
+    filled(conversation, name="fetch-turns")
+    session = Session(conversation, version, offset=0)
+    others = [named(conversation, version, "fetch-turns", session.partitions({0: offset})) for offset in (-1, 0)]
+    for epoch, topics in ((1, others[:1]), (2, others[1:]), (3, []), (4, [])):
+        fields = fetch_fields(version, topics, max_bytes=1, session=(session.id, epoch))
+        conversation.call("Fetch", version, **fields)
+
+
+@case("Fetch", range(12, 18))
+def test_diverging_in_a_session(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version)
+    beyond = fetch_partition(version, 0, END + 1, last_fetched_epoch=0)
+    for epoch, topics in ((1, [named(conversation, version, "fetch", [beyond])]), (2, [])):
+        fields = fetch_fields(version, topics, session=(session.id, epoch), max_wait_ms=LONG_WAIT_MS)
+        conversation.call("Fetch", version, **fields)
+
+
 @case("Fetch", [12, 13, 17])
 def test_a_session_with_topic_ids_or_names_stays_so(conversation: Conversation, version: int) -> None:
     """Clients go back to names when their metadata was lost (KIP-516)."""

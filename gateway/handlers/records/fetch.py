@@ -208,8 +208,6 @@ def _resolve(call: Call[FetchRequest], fetched: FetchedPartition) -> FetchPartit
             _name_reader(call, topic, part)
     if fetched.max_bytes < 0:
         part.error = ErrorCode.UNKNOWN_SERVER_ERROR
-    elif not part.error and fetched.fetched_epoch > RECORDS_EPOCH:
-        part.error = ErrorCode.OFFSET_OUT_OF_RANGE
     return part
 
 
@@ -229,7 +227,7 @@ def _check(call: Call[FetchRequest], topic: Topic, fetched: FetchedPartition) ->
         check_leader(call, topic.name, fetched.partition, max(NO_EPOCH, fetched.leader_epoch), _rack(call))
     except KafkaError as error:
         return error.code
-    return ErrorCode.NONE
+    return ErrorCode.OFFSET_OUT_OF_RANGE if fetched.fetched_epoch > RECORDS_EPOCH else ErrorCode.NONE
 
 
 def _rack(call: Call[FetchRequest]) -> str:
@@ -252,7 +250,7 @@ def requested(call: Call[FetchRequest]) -> tuple[list[FetchedPartition], FetchSe
     session = sessions.resume(
         owner, request.session_id, request.session_epoch, named, forgotten_keys(call), uses_topic_ids=uses_topic_ids
     )
-    return ([], None) if session is None else (list(session.partitions.values()), session)
+    return (named, None) if session is None else (list(session.partitions.values()), session)
 
 
 def forgotten_keys(call: Call[FetchRequest]) -> list[Key]:

@@ -123,7 +123,7 @@ class KnownFetch:
         """Its partitions, with the changes of the request; the general path may repeat these. Raises NotAtTail."""
         if epoch != session.epoch or self._uses_topic_ids != session.uses_topic_ids:
             raise NotAtTail
-        if len(session.partitions) > RESOLVED_AT_ONCE:
+        if not 0 < len(session.partitions) <= RESOLVED_AT_ONCE:
             raise NotAtTail
         for row in rows:
             fetched = session.partitions.get((self._topic(row.topic), row.partition))

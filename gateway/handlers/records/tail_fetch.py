@@ -172,7 +172,7 @@ class Tails:
                 read = tail.log.reader.read(fetched.offset, limit, at_least_one=is_empty, before=end) or NOTHING
                 room = max(0, room - read.size_bytes)
                 is_empty = is_empty and not read.size_bytes
-            if session is None or session.answers(fetched, end, start, is_served=read.size_bytes > 0):
+            if session is None or session.answers(fetched, end, start, has_records=read.size_bytes > 0):
                 row = FetchedRow(fetched.partition, end, start, read.chunks, read.size_bytes)
                 topics.setdefault(tail.topic, []).append(row)
         encoded = [(topic.encoded, rows) for topic, rows in topics.items()]

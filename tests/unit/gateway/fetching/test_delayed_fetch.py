@@ -187,7 +187,7 @@ async def test_what_is_said_of_an_offset_beyond_the_end_is_the_handlers() -> Non
     assert await answer(started(asked)) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
 
 
-async def test_an_offset_that_is_being_looked_up_is_not_out_of_range() -> None:
+async def test_an_offset_that_is_being_looked_up_is_not_out_of_range(no_grace: None) -> None:
     """Other partitions have enough for a response, and the consumer would reset its offset."""
     log, other = FakeLog(3), FakeLog(1)
     assert await answer(started(fetch((log, 5), (other, 0), max_wait_ms=1))) == [(0, 0), (0, BATCH)]
@@ -200,6 +200,18 @@ async def test_an_offset_out_of_range_is_reported_though_others_have_enough() ->
     assert not outcome.done()
     log.refresh.set_result(None)
     assert await answer(outcome) == [(ErrorCode.OFFSET_OUT_OF_RANGE, 0), (0, BATCH)]
+
+
+async def test_an_offset_out_of_range_is_reported_beside_other_errors() -> None:
+    """Otherwise a topic that is gone would hide it for ever: each answer ends the lookup."""
+    log, cold = FakeLog(3), opening()
+    outcome = parked(fetch((log, 5), (cold, 0), (FakeLog(3), -1)))
+    cold.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    await settle()
+    assert not outcome.done()
+    log.refresh.set_result(None)
+    out_of_range, unknown = ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await answer(outcome) == [(out_of_range, 0), (unknown, 0), (out_of_range, 0)]
 
 
 async def test_a_lookup_that_takes_too_long_leaves_the_offset_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,6 +248,18 @@ async def test_once_max_wait_is_over_the_lookup_is_all_it_waits_for() -> None:
     log.end_offset = 5
     log.refresh.set_result(None)
     assert await answer(outcome) == [(0, 0)]
+
+
+async def test_a_reader_with_more_records_of_the_epoch_diverges() -> None:
+    log = FakeLog(3)
+    log.refresh.set_result(None)
+    delayed = fetch((log, 5))
+    delayed._parts[0].fetched.fetched_epoch = 0
+    outcome = parked(delayed)
+    assert await answer(outcome) == [(0, 0)]
+    diverging = outcome.result().responses[0].partitions[0].diverging_epoch
+    assert diverging is not None
+    assert (diverging.epoch, diverging.end_offset) == (0, 3)
 
 
 async def test_a_failed_lookup_is_reported() -> None:
@@ -282,7 +306,7 @@ async def test_logs_that_are_not_open_yet_are_waited_for() -> None:
 
 @pytest.fixture
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delayed_fetch, "OPENING_GRACE_S", 0)
+    monkeypatch.setattr(delayed_fetch, "GRACE_S", 0)
 
 
 async def test_logs_are_waited_for_a_little_longer_than_max_wait() -> None:
