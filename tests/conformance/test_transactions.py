@@ -293,6 +293,16 @@ def test_end_of_a_foreign_producer(conversation: Conversation, version: int, for
     producer.finish(committed=True)
 
 
+@case("EndTxn", range(5))
+def test_end_after_another_client_named_the_producer(conversation: Conversation, version: int) -> None:
+    """The other client has a transactional id of its own, and a newer connection."""
+    producer, name = Transactional(conversation), new_transactional_id(conversation)
+    producer.begin(shared(conversation))
+    other, identity = conversation.connect(), producer.identity(transactional_id=name, committed=True)
+    conversation.receive("EndTxn", version, other.send("EndTxn", version, **identity), other)
+    producer.end(version, committed=True)
+
+
 @case("EndTxn", range(FLEXIBLE["EndTxn"], 5))
 def test_end_of_a_long_id(conversation: Conversation, version: int) -> None:
     Transactional(conversation).end(version, committed=True, transactional_id=LONGER_ID)

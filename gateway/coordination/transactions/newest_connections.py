@@ -3,6 +3,9 @@
 A client that got no answer retries over a new connection, and may then begin its next transaction. An EndTxn that it
 sent over the old connection can still be in a gateway that was suspended for a moment, and would end that
 transaction. Clients that use version 5 of EndTxn have a new epoch in each transaction, and do not need this.
+
+A producer is known together with the transactional id of its requests. Requests are authorized by this id, so a client
+that names the producer of another id must not make that producer's connections old ones.
 """
 
 from __future__ import annotations
@@ -17,12 +20,13 @@ MAX_PRODUCERS = 100_000
 
 class NewestConnections:
     def __init__(self) -> None:
-        self._numbers: OrderedDict[Producer, int] = OrderedDict()
+        self._numbers: OrderedDict[tuple[str, Producer], int] = OrderedDict()
 
-    def record_use(self, producer: Producer, connection: int) -> bool:
+    def record_use(self, transactional_id: str, producer: Producer, connection: int) -> bool:
         """`connection` is a number that increases with each connection. False if the producer has used a newer one."""
-        newest = self._numbers[producer] = max(connection, self._numbers.get(producer, -1))
-        self._numbers.move_to_end(producer)
+        key = transactional_id, producer
+        newest = self._numbers[key] = max(connection, self._numbers.get(key, -1))
+        self._numbers.move_to_end(key)
         if len(self._numbers) > MAX_PRODUCERS:
             self._numbers.popitem(last=False)
         return connection == newest

@@ -29,8 +29,9 @@ Errors = dict[TopicPartition, ErrorCode]
 
 
 def handle(call: Call[TxnOffsetCommitRequest]) -> Reply:
-    producer = Producer(call.request.producer_id, call.request.producer_epoch)
-    is_newest = call.cluster.offset_connections.record_use(producer, call.client.number)
+    request, connections = call.request, call.cluster.offset_connections
+    producer = Producer(request.producer_id, request.producer_epoch)
+    is_newest = connections.record_use(request.transactional_id, producer, call.client.number)
     if not is_newest and call.version < ADDS_VERSION:
         raise ClosesConnection("the producer uses a newer connection")
     return with_counts(call, call.request.topics, partial(_checked, call))

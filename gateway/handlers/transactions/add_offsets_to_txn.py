@@ -25,7 +25,7 @@ def handle(call: Call[AddOffsetsToTxnRequest]) -> Reply:
     if number is None:  # The topic is being created.
         return Reply(AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     producer = Producer(request.producer_id, request.producer_epoch)
-    call.cluster.producer_connections.record_use(producer, call.client.number)
+    call.cluster.producer_connections.record_use(request.transactional_id, producer, call.client.number)
     asked = AddPartitionsRequest(
         request.transactional_id,
         producer,

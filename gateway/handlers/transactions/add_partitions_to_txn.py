@@ -56,7 +56,8 @@ def handle(call: Call[AddPartitionsToTxnRequest]) -> Reply:
         return Reply(_Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     transactions = [*_transactions(call.request, is_batched=is_batched)]
     if not is_batched:
-        call.cluster.producer_connections.record_use(transactions[0].producer, call.client.number)
+        only = transactions[0]
+        call.cluster.producer_connections.record_use(only.transactional_id, only.producer, call.client.number)
     highest = _highest_partitions(transactions)
     counts = cached_counts(call, highest)
     if counts is not None:

@@ -22,7 +22,8 @@ BUMPS_VERSION = 5
 def handle(call: Call[EndTxnRequest]) -> Reply:
     request = call.request
     producer = Producer(request.producer_id, request.producer_epoch)
-    is_newest = call.cluster.producer_connections.record_use(producer, call.client.number)
+    connections = call.cluster.producer_connections
+    is_newest = connections.record_use(request.transactional_id, producer, call.client.number)
     if not is_newest and call.version < BUMPS_VERSION:
         raise ClosesConnection("the producer uses a newer connection")
     asked = messages.EndTxnRequest(

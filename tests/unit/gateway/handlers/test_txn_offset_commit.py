@@ -25,8 +25,8 @@ class Scene:
             txn_offset_commit, "with_counts", lambda call, *_: self.taken.append(call.client.number)
         )
 
-    def commit(self, connection: int, version: int = KEEPS_ITS_EPOCH) -> None:
-        request = TxnOffsetCommitRequest(producer_id=7, producer_epoch=0)
+    def commit(self, connection: int, version: int = KEEPS_ITS_EPOCH, transactional_id: str = "x") -> None:
+        request = TxnOffsetCommitRequest(transactional_id=transactional_id, producer_id=7, producer_epoch=0)
         client = SimpleNamespace(number=connection)
         handle(cast(Any, SimpleNamespace(request=request, version=version, client=client, cluster=self._cluster)))
 
@@ -46,3 +46,11 @@ def test_where_each_transaction_has_an_epoch_any_connection_will_do(monkeypatch:
     scene.commit(2, HAS_ANOTHER)
     scene.commit(1, HAS_ANOTHER)
     assert scene.taken == [2, 1]
+
+
+def test_a_client_that_names_the_producer_of_another_id_closes_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.commit(1)
+    scene.commit(2, transactional_id="of another client")
+    scene.commit(1)
+    assert scene.taken == [1, 2, 1]

@@ -11,20 +11,21 @@ from gateway.coordination.transactions.newest_connections import NewestConnectio
 
 def test_an_older_connection_is_known_as_such() -> None:
     connections, producer = NewestConnections(), Producer(5, 0)
-    assert connections.record_use(producer, 3)
-    assert connections.record_use(producer, 3)
-    assert connections.record_use(producer, 8)
-    assert not connections.record_use(producer, 3)
-    assert connections.record_use(producer, 8)
-    assert connections.record_use(Producer(5, 1), 3)
+    assert connections.record_use("x", producer, 3)
+    assert connections.record_use("x", producer, 3)
+    assert connections.record_use("x", producer, 8)
+    assert not connections.record_use("x", producer, 3)
+    assert connections.record_use("x", producer, 8)
+    assert connections.record_use("x", Producer(5, 1), 3)
+    assert connections.record_use("y", producer, 3)
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newest_connections, "MAX_PRODUCERS", 2)
     connections = NewestConnections()
     for number in (1, 2):
-        assert connections.record_use(Producer(number, 0), 9)
-    assert not connections.record_use(Producer(1, 0), 8)
-    assert connections.record_use(Producer(3, 0), 9)
-    assert connections.record_use(Producer(2, 0), 8)
-    assert not connections.record_use(Producer(3, 0), 8)
+        assert connections.record_use("x", Producer(number, 0), 9)
+    assert not connections.record_use("x", Producer(1, 0), 8)
+    assert connections.record_use("x", Producer(3, 0), 9)
+    assert connections.record_use("x", Producer(2, 0), 8)
+    assert not connections.record_use("x", Producer(3, 0), 8)
