@@ -23,6 +23,8 @@ DRIVERS = Path(__file__).parent / "drivers"
 BUILD_TIMEOUT_S = 900
 ERROR_LINES = 5
 GSON = ("com.google.code.gson", "gson", "2.11.0")
+JAXB = ("javax.xml.bind", "jaxb-api", "2.3.1")
+"""A part of Java until Java 10; SCRAM needs it before Kafka 1.0."""
 JVM_OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 Command = Sequence[str]
@@ -103,7 +105,9 @@ def _kafka_python(number: str) -> ClientKind:
 
 def _java(number: str, source: str) -> ClientKind:
     def prepare() -> Command:
-        class_path = f"{artifact_classpath('org.apache.kafka', 'kafka-clients', number)}:{artifact_classpath(*GSON)}"
+        others = (GSON, JAXB) if number.startswith("0.") else (GSON,)
+        artifacts = (("org.apache.kafka", "kafka-clients", number), *others)
+        class_path = ":".join(artifact_classpath(*each) for each in artifacts)
         classes = BUILD_DIR / f"java-{number}"
         sources = [*(DRIVERS / "java").glob("*.java"), *(DRIVERS / "java" / source).glob("*.java")]
         _run(["javac", "-nowarn", "-encoding", "UTF-8", "-cp", class_path, "-d", str(classes), *map(str, sources)])

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from spark_compat.runner.servers import Side
-from tests.clients.driver import Driver, NotApplicableError
+from tests.clients.driver import ActionError, Driver, NotApplicableError
 
 READ_TIMEOUT_MS = 15_000
 QUIET_MS = 1_500
@@ -73,11 +74,21 @@ class Lab:
         return f"{self.prefix}-{suffix}"
 
     def topic(self, partitions: int = 1, suffix: str = "t", **configs: str) -> str:
-        """Create a topic with the witness. Names of configurations are written with underscores."""
+        """Create a topic with the witness; return when it can be used. Configurations are written with underscores."""
         name = self.name(suffix)
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         self.witness.call("create_topic", topic=name, partitions=partitions, configs=settings)
+        for partition in range(partitions):
+            eventually(partial(self._has_leader, name, partition), True)
         return name
+
+    def _has_leader(self, topic: str, partition: int) -> bool:
+        """Kafka names the leader of a new partition before the leader itself knows it; not every client asks again."""
+        try:
+            self.witness.call("bounds", topic=topic, partition=partition)
+        except ActionError:
+            return False
+        return True
 
     def login(self, listener: str, mechanism: str | None = None, **changes: Any) -> dict[str, Any]:
         """Raises NotApplicableError if the servers were not started for this run."""

@@ -43,9 +43,10 @@ def of_the_server(lab: Lab) -> Any:
     """message.timestamp.type=LogAppendTime"""
     topic = lab.topic(message_timestamp_type="LogAppendTime")
     lab.client.produce(topic, [record(b"v") for _ in range(3)])
-    times = [time_ms for (time_ms,) in shown(lab.witness.fetch(topic, 3), "timestamp")]
+    lab.witness.produce(topic, [record(b"v", timestamp=_base_ms())])
+    times = [time_ms for (time_ms,) in shown(lab.witness.fetch(topic, 4), "timestamp")]
     assert all(abs(time_ms - time.time() * 1000) < CLOCK_TOLERANCE_MS for time_ms in times)
-    found = lab.client.fetch(topic, 3)
+    found = lab.client.fetch(topic, 4)
     expect([each.get("timestamp", times[index]) for index, each in enumerate(found)], times)
 
 
