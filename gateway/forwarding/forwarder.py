@@ -207,8 +207,9 @@ class Forwarder:
             return Reply(FetchAnswer(error_code=error.code))
         if leader is None:
             return self._fetches.run(call, self._leaders)
-        if call.frame is not None and not is_room_for_answers(call.cluster):
-            limit_max_bytes(call.frame, call.version, 1)
+        if call.frame is not None:  # a quota may have lowered the limit
+            most = call.request.max_bytes if is_room_for_answers(call.cluster) else 1
+            limit_max_bytes(call.frame, call.version, most)
         return self._begin(call, leader)
 
     async def _fetch_next(self, call: Call[FetchRequest], previous: asyncio.Future[Response]) -> Reply:

@@ -21,8 +21,7 @@ from gateway.requests.call import Call, Handle, asks
 from gateway.requests.reply import RelayedResponse, Reply, Response
 from gateway.security.quota_entities import CONSUMER_BYTE_RATE, MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from gateway.security.quota_rates import WINDOW_MS
-from gateway.security.quotas import Account, Limit, Quotas
-from protocol.kafka.handwritten.fetch_request import limit_max_bytes
+from gateway.security.quotas import Account, Quotas
 from protocol.kafka.messages.records import FetchRequest
 
 _BYTE_RATES = {ApiKey.Produce: PRODUCER_BYTE_RATE, ApiKey.Fetch: CONSUMER_BYTE_RATE}
@@ -62,20 +61,19 @@ class Meter:
         now_ms = self._now_ms()
         limits = self._account(call).limits
         if asks(call, FetchRequest):
-            self._bound(call, limits.get(CONSUMER_BYTE_RATE))
+            self.bound(call)
         mutations, limit = MUTATIONS.get(call.api.key), limits.get(MUTATION_RATE)
         if mutations is None or limit is None:
             return handle(call)
         return mutations(call, handle, self._quotas.bucket(limit), limit.bound, now_ms)
 
-    def _bound(self, call: Call[FetchRequest], limit: Limit | None) -> None:
+    def bound(self, call: Call[FetchRequest]) -> None:
         """Limit the answer to the largest size that the quota ever allows at once."""
+        limit = self._account(call).limits.get(CONSUMER_BYTE_RATE)
         if limit is not None:
             most = self._quotas.most_in_window(limit)
             call.request.max_bytes = min(call.request.max_bytes, most)
             call.request.min_bytes = min(call.request.min_bytes, most)
-            if call.frame is not None:
-                limit_max_bytes(call.frame, call.version, most)
 
     # With the answer
 

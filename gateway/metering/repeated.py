@@ -17,11 +17,12 @@ class RepeatedCharges:
     Both quotas are found once, and again when any quota has changed.
     """
 
-    __slots__ = ("_bytes", "_client", "_now_ms", "_quota", "_quotas", "_time", "_version")
+    __slots__ = ("_bytes", "_client", "_now_ms", "_quota", "_quotas", "_state", "_time", "_version")
 
     def __init__(self, quotas: Quotas, client: tuple[str, str], quota: str | None, now_ms: Callable[[], float]) -> None:
         """`client` is the user and the client id, and `quota` the one of bytes."""
         self._quotas = quotas
+        self._state = quotas.state
         self._client = client
         self._quota = quota
         self._now_ms = now_ms
@@ -35,7 +36,7 @@ class RepeatedCharges:
 
         If it returns False, nothing was charged: the client may have to wait, and `Charges.charge` computes how long.
         """
-        if self._version != self._quotas.version:
+        if self._version != self._state.quotas_version:
             self._find()
         of_bytes, of_time = self._bytes, self._time
         if of_bytes is None and of_time is None:
@@ -48,6 +49,22 @@ class RepeatedCharges:
         if of_bytes is not None:
             of_bytes[0].record(-size_bytes, now_ms)
         return False
+
+    def has_room(self, size_bytes: int, busy_s: float) -> bool:
+        """Whether `charge_within` would charge this."""
+        if self._version != self._state.quotas_version:
+            self._find()
+        of_bytes, of_time = self._bytes, self._time
+        if of_bytes is not None and not of_bytes[0].has_room(size_bytes, of_bytes[1]):
+            return False
+        return of_time is None or of_time[0].has_room(busy_s * PERCENT, of_time[1])
+
+    def record(self, size_bytes: int, busy_s: float) -> None:
+        """Charge a request for which `has_room` has just returned True."""
+        now_ms = self._now_ms()
+        for quota, amount in (self._bytes, size_bytes), (self._time, busy_s * PERCENT):
+            if quota is not None:
+                quota[0].record(amount, now_ms)
 
     def _find(self) -> None:
         account = self._quotas.account(*self._client)

@@ -56,6 +56,9 @@ class Charges(Protocol):
     def charge(self, call: Any, response: Response) -> tuple[Response, int]:
         """Return the answer to a call, perhaps a replaced one, and the client's throttle time after it (ms)."""
 
+    def bound(self, call: Any) -> None:
+        """Limit the response to a Fetch to the largest size that the quota ever allows at once."""
+
     def repeated(self, call: Any) -> RepeatedCharges:
         """The charges of requests that resemble this call, and have the same user and client id."""
 
@@ -68,6 +71,12 @@ class RepeatedCharges(Protocol):
 
         If it returns False, nothing was charged: the client may have to wait, and `Charges.charge` computes how long.
         """
+
+    def has_room(self, size_bytes: int, busy_s: float) -> bool:
+        """Whether `charge_within` would charge this."""
+
+    def record(self, size_bytes: int, busy_s: float) -> None:
+        """Charge a request for which `has_room` has just returned True."""
 
 
 class AllAllowed:

@@ -38,6 +38,10 @@ class Rate:
         self.record(amount, now_ms)
         return self.throttle_time_ms(bound, now_ms)
 
+    def has_room(self, amount: float, bound: float) -> bool:
+        """Whether the throttle time certainly stays 0 with this amount."""
+        return self._total + amount <= bound * LEAST_ELAPSED_S
+
     def record_within(self, amount: float, bound: float, now_ms: float) -> bool:
         """Record the amount if the throttle time certainly stays 0. If it returns False, nothing was recorded."""
         if self._total + amount > bound * LEAST_ELAPSED_S:

@@ -45,7 +45,8 @@ class Account(NamedTuple):
 
 class Quotas:
     def __init__(self, state: SecurityState) -> None:
-        self._state = state
+        self.state = state
+        """Its `quotas_version` increases with each change of a quota: accounts of an earlier version are outdated."""
         self._accounts: OrderedDict[tuple[str, str], Account] = OrderedDict()
         """The least recently used is first."""
         self._rates: WeakValueDictionary[tuple[str, tuple[str, str]], Rate] = WeakValueDictionary()
@@ -56,17 +57,12 @@ class Quotas:
     @property
     def are_set(self) -> bool:
         """True if any entity has a quota."""
-        return bool(self._state.quotas)
-
-    @property
-    def version(self) -> int:
-        """Increases with each change of a quota. An account of an earlier version is outdated."""
-        return self._state.quotas_version
+        return bool(self.state.quotas)
 
     def account(self, user: str, client_id: str) -> Account:
         names = user, client_id if len(client_id) <= MAX_NAME_CHARS else _hash(client_id)
         found = self._accounts.get(names)
-        if found is None or found.version != self._state.quotas_version:
+        if found is None or found.version != self.state.quotas_version:
             found = self._open(names, client_id)
         self._accounts.move_to_end(names)
         return found
@@ -75,7 +71,7 @@ class Quotas:
         limits = {quota: self._find(quota, names, client_id) for quota in OF_CLIENTS}
         bounded = {quota: limit for quota, limit in limits.items() if limit is not None}
         rates = {quota: self._rates.setdefault((quota, each.sharers), Rate()) for quota, each in bounded.items()}
-        account = self._accounts[names] = Account(bounded, rates, self._state.quotas_version)
+        account = self._accounts[names] = Account(bounded, rates, self.state.quotas_version)
         if len(self._accounts) > MAX_KNOWN:
             self._accounts.popitem(last=False)
         return account
@@ -94,7 +90,7 @@ class Quotas:
             (frozenset({(CLIENT_ID, None)}), of_client),
         )
         for entity, sharers in levels:
-            bound = self._state.quotas.get(entity, {}).get(quota)
+            bound = self.state.quotas.get(entity, {}).get(quota)
             if bound is not None:
                 return Limit(bound, sharers)
         return None

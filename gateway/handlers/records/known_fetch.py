@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection
+from dataclasses import replace
 
 from gateway.fetching.fetch_session import FINAL_EPOCH, NO_SESSION, FetchedPartition, FetchSession
 from gateway.handlers.place import Place
@@ -18,6 +19,7 @@ from gateway.handlers.records.fetch import ISOLATION_LEVELS, RESOLVED_AT_ONCE, T
 from gateway.handlers.records.tail_fetch import MAX_TAILS, NotAtTail, TailFetch, Tails
 from gateway.requests.call import Call
 from gateway.requests.context import RequestContext
+from protocol.kafka.codec import decode_request, is_flexible, parse_header
 from protocol.kafka.handwritten.fetch_request import session_epoch_position
 from protocol.kafka.handwritten.fetch_rows import FIRST_VERSION, AskedRow
 from protocol.kafka.messages.records import FetchRequest
@@ -51,12 +53,12 @@ class KnownFetches:
         start = call.frame[: session_epoch_position(call.frame, call.version)]
         if self._waiting is None:
             self._waiting = set()
+        if call.context.meter is not None and call.context.meter.is_needed:  # a quota may have changed the request
+            call = replace(call, request=_decoded(call.frame, call.version))
         self._known = KnownFetch(call, bytes(start), self._waiting)
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
         """Handle a request with the known beginning. Returns False if nothing was done."""
-        if context.meter is not None and context.meter.is_needed:
-            return False
         if self._known is None or self._waiting:  # only connections of other gateways have two fetches in flight
             return False
         return self._known.handle(frame, context, place)
@@ -71,9 +73,13 @@ def _is_common(call: Call[FetchRequest]) -> bool:
     request = call.request
     if call.version < FIRST_VERSION or request.isolation_level not in ISOLATION_LEVELS or request.max_bytes <= 0:
         return False
-    if call.context.meter is not None and call.context.meter.is_needed:  # quotas have changed the request
-        return False
     return request.session_epoch == FINAL_EPOCH if request.session_id == NO_SESSION else request.session_epoch > 0
+
+
+def _decoded(frame: bytearray, version: int) -> FetchRequest:
+    view = memoryview(frame)
+    header = parse_header(view, flexible=is_flexible(FetchRequest, version))
+    return decode_request(FetchRequest, version, view, header.body)
 
 
 def _change(fetched: FetchedPartition, row: AskedRow) -> None:

@@ -43,6 +43,8 @@ MAX_LENGTHS = 8
 FIRST_VERSION = 5
 """Older answers have no log start offset."""
 _TopicResponse = ProduceResponse.TopicProduceResponse
+_WRITE, _TOPIC = AclOperation.WRITE, ResourceType.TOPIC
+"""Reading the attribute of an enum is slow."""
 _HEADER = struct.Struct(">hhi")
 _PATIENT_MS = int(1000 * ANSWERED_BY_THEN_S)
 """A request with this timeout, or a longer one, needs no timer."""
@@ -174,7 +176,7 @@ class KnownProduce:
             return False
         policy = context.policy
         return policy is ALL_ALLOWED or (
-            not self._transactional and policy.allows(AclOperation.WRITE, ResourceType.TOPIC, self.name)
+            not self._transactional and policy.allows(_WRITE, _TOPIC, self.name)
         )
 
     def _may_append(self, header: BatchHeader, log: PartitionLog) -> bool:
@@ -224,13 +226,11 @@ class _Batch:
     def done(self, base_offset: int, error: Exception | None) -> None:
         if not self._is_appended:
             self._outcome = base_offset, error
-        elif error is None:
-            self._answer(base_offset, self._log.start.offset)
-        else:
+            return
+        if error is not None:
             self._refuse(error)
-
-    def _answer(self, base_offset: int, start: int) -> None:
-        known = self._known
+            return
+        known, start = self._known, self._log.start.offset
         if known.charges is None or known.charges.charge_within(len(self._frame), self._busy_s):
             known.metrics.answered(time.perf_counter() - self._started)
             self._place.answer(known.row.encode(self._correlation_id, base_offset, self._time_ms, start))

@@ -72,7 +72,7 @@ class Tails:
     """The logs of one connection's frequent fetches, and other values that all these fetches share."""
 
     __slots__ = (
-        "_looks", "_tails", "_topics", "api", "client_id", "cluster", "max_bytes", "max_wait_ms", "metrics",
+        "_looks", "_tails", "_topics", "api", "charges", "client_id", "cluster", "max_bytes", "max_wait_ms", "metrics",
         "min_bytes", "read_committed", "rows", "session_id", "version", "waiting",
     )  # fmt: skip
 
@@ -86,6 +86,7 @@ class Tails:
         self.max_wait_ms = min(max(0, request.max_wait_ms), MAX_WAIT_MS) if request.min_bytes > 0 else 0
         self.max_bytes = min(request.max_bytes, self.cluster.config.limits.max_fetch_bytes)
         self.read_committed = request.isolation_level == READ_COMMITTED
+        self.charges = None if call.context.meter is None else call.context.meter.repeated(call)
         self.metrics = self.cluster.metrics.request(call.api.name, call.version)
         self.waiting = waiting
         self._topics: dict[str | uuid.UUID | None, _TailTopic] = {}
@@ -161,9 +162,11 @@ class Tails:
         self._topics.clear()
         self._tails.clear()
 
-    def answer(self, correlation_id: int, found: Iterable[_Found], session: FetchSession | None) -> list[Buffer]:
-        """The frame of the response. A session remembers it."""
-        room, is_empty = self.max_bytes, True
+    def answer(
+        self, correlation_id: int, found: Iterable[_Found], session: FetchSession | None
+    ) -> tuple[list[Buffer], int]:
+        """The frame of the response, and the size of its records. A session remembers it."""
+        room, is_empty, size_bytes = self.max_bytes, True, 0
         topics: dict[_TailTopic, list[FetchedRow]] = {}
         for fetched, tail, end, start in found:
             read = NOTHING
@@ -172,19 +175,21 @@ class Tails:
                 read = tail.log.reader.read(fetched.offset, limit, at_least_one=is_empty, before=end) or NOTHING
                 room = max(0, room - read.size_bytes)
                 is_empty = is_empty and not read.size_bytes
+                size_bytes += read.size_bytes
             if session is None or session.answers(fetched, end, start, has_records=read.size_bytes > 0):
                 row = FetchedRow(fetched.partition, end, start, read.chunks, read.size_bytes)
                 topics.setdefault(tail.topic, []).append(row)
         encoded = [(topic.encoded, rows) for topic, rows in topics.items()]
-        return self.rows.encode(correlation_id, self.session_id, encoded, read_committed=self.read_committed)
+        frame = self.rows.encode(correlation_id, self.session_id, encoded, read_committed=self.read_committed)
+        return frame, size_bytes
 
 
 class TailFetch:
     """One request. It is answered once."""
 
     __slots__ = (
-        "_context", "_frame", "_is_looking", "_partitions", "_place", "_session", "_started", "_tails", "_timer",
-        "_waits_at",
+        "_busy_s", "_context", "_frame", "_is_looking", "_partitions", "_place", "_session", "_started", "_tails",
+        "_timer", "_waits_at",
     )  # fmt: skip
 
     def __init__(
@@ -198,6 +203,8 @@ class TailFetch:
         self._partitions = partitions
         self._session = session
         self._started = time.perf_counter()
+        self._busy_s: float | None = None
+        """The time that quotas charge; None until the fetch waits."""
         self._is_looking = False
         self._timer: asyncio.TimerHandle | None = None
         self._waits_at: list[_Tail] = []
@@ -205,9 +212,7 @@ class TailFetch:
     def start(self) -> None:
         """Answer, or begin to wait. Raises NotAtTail if nothing was done."""
         tails, session = self._tails, self._session
-        if not is_room_for_answers(tails.cluster):
-            raise NotAtTail
-        found, size_bytes = tails.look(self._context, self._partitions, session)
+        found, size_bytes = self._look_at_tails()
         if session is not None:
             tails.cluster.fetch_sessions.used(session)
         self._place.api = tails.api
@@ -215,10 +220,27 @@ class TailFetch:
             self._place.answer_at_once(self._answer(found))
         else:
             self._wait()
+            self._busy_s = time.perf_counter() - self._started
+
+    def _look_at_tails(self) -> tuple[list[_Found], int]:
+        """As `Tails.look`. Raises NotAtTail also if the client may have to wait because of its quotas."""
+        tails = self._tails
+        if not is_room_for_answers(tails.cluster):
+            raise NotAtTail
+        found, size_bytes = tails.look(self._context, self._partitions, self._session)
+        if tails.charges is not None and not tails.charges.has_room(max(size_bytes, tails.min_bytes), self._used_s):
+            raise NotAtTail
+        return found, size_bytes
+
+    @property
+    def _used_s(self) -> float:
+        return time.perf_counter() - self._started if self._busy_s is None else self._busy_s
 
     def _answer(self, found: Iterable[_Found]) -> list[Buffer]:
         correlation_id = int.from_bytes(self._frame[CORRELATION_ID], "big", signed=True)
-        answer = self._tails.answer(correlation_id, found, self._session)
+        answer, size_bytes = self._tails.answer(correlation_id, found, self._session)
+        if self._tails.charges is not None:
+            self._tails.charges.record(size_bytes, self._used_s)
         self._tails.metrics.answered(time.perf_counter() - self._started)
         return answer
 
@@ -268,10 +290,8 @@ class TailFetch:
 
     def _answer_if_enough(self, *, is_overdue: bool) -> None:
         """Raises NotAtTail."""
-        tails, meter = self._tails, self._context.meter
-        if not is_room_for_answers(tails.cluster) or (meter is not None and meter.is_needed):
-            raise NotAtTail
-        found, size_bytes = tails.look(self._context, self._partitions, self._session)
+        tails = self._tails
+        found, size_bytes = self._look_at_tails()
         if size_bytes >= tails.min_bytes or is_overdue:
             self.stop()
             self._place.answer(*self._answer(found))
@@ -285,8 +305,10 @@ class TailFetch:
         request.max_wait_ms = 0 if is_overdue else max(1, tails.max_wait_ms - waited_ms)
         call = Call(
             tails.api, tails.version, header.correlation_id, tails.client_id, request, self._context, self._frame,
-            self._started,
+            self._started, self._used_s,
         )  # fmt: skip
+        if self._context.meter is not None:
+            self._context.meter.bound(call)
         parts = []
         for fetched, tail in zip(self._partitions, self._waits_at, strict=True):
             part = FetchPartitionState(fetched)

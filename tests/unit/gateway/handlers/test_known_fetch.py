@@ -16,7 +16,6 @@ from gateway.dispatch import Dispatcher
 from gateway.handlers.records import known_fetch
 from gateway.handlers.records.known_fetch import MAX_FRAME_BYTES, KnownFetches
 from gateway.log.reading import receipt_lookup
-from gateway.metering.meter import Meter
 from gateway.network.connection import KafkaConnection
 from gateway.requests.context import Listener
 from gateway.requests.policy import AllAllowed
@@ -452,26 +451,6 @@ async def test_rights_that_are_withdrawn_meanwhile(both: Fetches, monkeypatch: p
 
     found = await both.run(run)
     assert (29).to_bytes(2, "big") in found[-1]
-
-
-async def test_with_quotas_every_request_is_charged(both: Fetches, monkeypatch: pytest.MonkeyPatch) -> None:
-    await both.take(one(17, 0), one(17, 3), taken=1)
-    charging: list[object] = []
-    charged: list[str] = []
-
-    def charge(_meter: Meter, call: Any, response: Any) -> tuple[Any, int]:
-        charged.append(call.api.name)
-        return response, 0
-
-    def set_quota(way: Way) -> bytes:
-        charging.append(way.scene._services.served.meter)
-        return produce(batch())
-
-    monkeypatch.setattr(Meter, "is_needed", property(lambda meter: meter in charging))
-    monkeypatch.setattr(Meter, "charge", charge)
-    await waits(both, 17, set_quota)
-    assert sorted(charged) == ["Fetch", "Fetch", "Produce", "Produce"]
-    await both.take(one(17, 0), one(17, 3), taken=0)
 
 
 async def test_while_clients_do_not_read_their_answers(both: Fetches) -> None:

@@ -33,6 +33,9 @@ class Throttling:
     def charge(self, call: Call, response: Response) -> tuple[Response, int]:
         return response, THROTTLE_TIME_MS
 
+    def bound(self, call: Call) -> None:
+        """No fetch is limited."""
+
     def repeated(self, call: Call) -> RepeatedCharges:
         raise NotImplementedError("these tests repeat nothing")
 
