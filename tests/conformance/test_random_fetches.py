@@ -17,7 +17,7 @@ from tests.conformance.fetching import END, TOPIC_IDS_SINCE, filled
 from tests.conformance.requests import MAX_BYTES, fetch_fields, fetch_partition
 
 EXAMPLES = os.environ.get("CONFORMANCE_EXAMPLES")
-AT_RANDOM = settings(max_examples=int(EXAMPLES or 40), derandomize=EXAMPLES is None, database=None)
+AT_RANDOM = settings(max_examples=int(EXAMPLES or 25), derandomize=EXAMPLES is None, database=None)
 TOPICS = ("random-fetch-a", "random-fetch-b")
 UNKNOWN_TOPIC = "random-fetch-unknown"
 UNKNOWN_ID = uuid.UUID(int=7)
