@@ -47,6 +47,22 @@ def run_once(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return task
 
 
+def run_shared(name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run work for several callers, who await the task; its exception is theirs, even if all of them have left.
+
+    The work itself has to change the state that its callers look at. A callback of the task comes a turn of the event
+    loop later, and a caller in between would find the ended task.
+    """
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_retrieve_exception)
+    return task
+
+
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
 class TaskGroup:
     """Background tasks of one part, which end with it. Unlike in asyncio's, a failed task does not end the others."""
 

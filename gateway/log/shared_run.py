@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from gateway.background import run_shared
 from gateway.errors import KafkaError
 from protocol.kafka.errors import ErrorCode
 
@@ -57,8 +58,7 @@ class SharedRun:
                 task.cancel()
 
     def _begin(self) -> asyncio.Task[None]:
-        self._next = asyncio.create_task(self._run(self._running))
-        self._next.add_done_callback(_retrieve_exception)
+        self._next = run_shared("shared run", self._run(self._running))
         return self._next
 
     async def _run(self, previous: asyncio.Task[None] | None) -> None:
@@ -68,8 +68,3 @@ class SharedRun:
         began_s = time.monotonic()
         await self._work()
         self._covered_s = began_s
-
-
-def _retrieve_exception(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()  # the waiting callers may have been cancelled

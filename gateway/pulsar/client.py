@@ -5,6 +5,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
+from gateway.background import run_shared
 from gateway.backoff import retried
 from gateway.pulsar.broker_address import BrokerAddress
 from gateway.pulsar.connection import Connection, ConnectionState, connect
@@ -196,8 +197,7 @@ class PulsarClient:
             raise _client_closed()
         task = self._connections.get(address)
         if task is None or _is_dead(task):
-            task = asyncio.create_task(connect(address, self._settings, self, self._ssl))
-            task.add_done_callback(_retrieve_exception)
+            task = run_shared("connection to Pulsar", connect(address, self._settings, self, self._ssl))
             self._connections[address] = task
         try:
             return await asyncio.shield(task)
@@ -236,12 +236,6 @@ def _is_dead(task: asyncio.Task[Connection]) -> bool:
     if not task.done():
         return False
     return task.cancelled() or task.exception() is not None or task.result().state is ConnectionState.CLOSED
-
-
-def _retrieve_exception(task: asyncio.Task[Connection]) -> None:
-    # The caller may have been cancelled; the loop would report an exception that was never retrieved.
-    if not task.cancelled():
-        task.exception()
 
 
 class _IgnoreEntries:

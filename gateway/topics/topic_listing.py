@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 
 import structlog
 
+from gateway.background import run_shared
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.topics import topic_names
@@ -29,7 +30,7 @@ class TopicListing:
         self._timeout_s = timeout_s
         self._names: set[str] | None = None
         self._asked_at = float("-inf")
-        self._listing: asyncio.Task[set[str]] | None = None
+        self._listing: asyncio.Task[None] | None = None
         self._noted: dict[str, bool] = {}
 
     @property
@@ -48,7 +49,7 @@ class TopicListing:
             if self._names is None:
                 raise error if isinstance(error, PulsarError) else RequestTimeoutError("listing of topics") from error
             log.warning("cannot list topics: using the previous list", error=str(error) or "timed out")
-        self._asked_at = time.monotonic()
+            self._asked_at = time.monotonic()
         assert self._names is not None
         return self._names
 
@@ -59,20 +60,21 @@ class TopicListing:
         if self._names is not None:
             (self._names.add if exists else self._names.discard)(name)
 
-    def _begin(self) -> asyncio.Task[set[str]]:
+    def _begin(self) -> asyncio.Task[None]:
         self._noted.clear()
-        self._listing = asyncio.create_task(self._list())
-        self._listing.add_done_callback(self._listed)
+        self._listing = run_shared("listing of topics", self._list())
         return self._listing
 
-    def _listed(self, listing: asyncio.Task[set[str]]) -> None:
-        self._listing = None
-        if not listing.cancelled() and listing.exception() is None:
-            self._names = listing.result()
-            for name, exists in self._noted.items():
-                self.note(name, exists=exists)
+    async def _list(self) -> None:
+        try:
+            self._names = await self._read()
+        finally:
+            self._listing = None
+        self._asked_at = time.monotonic()
+        for name, exists in self._noted.items():
+            self.note(name, exists=exists)
 
-    async def _list(self) -> set[str]:
+    async def _read(self) -> set[str]:
         topics = self._admin.topics
         partitioned, single = await asyncio.gather(
             topics.list_partitioned(self._namespace), topics.list_topics(self._namespace)

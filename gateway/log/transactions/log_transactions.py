@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from gateway.background import run_shared
 from gateway.errors import KafkaError
 from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.bounds.log_end import LogEnd
@@ -279,22 +280,22 @@ class LogTransactions:
             self._begin_loading(fetch_offset)
 
     def _begin_loading(self, fetch_offset: int) -> asyncio.Task[None]:
-        self._loading = asyncio.create_task(self._load(fetch_offset))
-        self._loading.add_done_callback(self._load_ended)
+        self._loading = run_shared("transactions of a log", self._load(fetch_offset))
         return self._loading
 
-    def _load_ended(self, task: asyncio.Task[None]) -> None:
-        self._loading = self._held = None
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None:
+    async def _load(self, fetch_offset: int) -> None:
+        try:
+            await self._load_from(fetch_offset)
+        except Exception as error:
             log.warning("cannot read the transactions of a log", topic=self._topic, error=repr(error))
             self._failed_s = time.monotonic()
             asyncio.get_running_loop().call_later(RETRY_S, self._waiters.wake)
-        self._waiters.wake()
+            raise
+        finally:
+            self._loading = self._held = None
+            self._waiters.wake()
 
-    async def _load(self, fetch_offset: int) -> None:
+    async def _load_from(self, fetch_offset: int) -> None:
         if self._cleaned.is_outdated and self.flagged:
             self._forget()
             self._drop_cached()  # what was read as it was before

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gateway.background import run_shared
 from gateway.log.bounds.log_end import LogEnd
 from gateway.log.entries.log_entry import LogEntry
 from gateway.log.reading.end_refresh import EndRefresh
@@ -107,8 +108,7 @@ class KnownProducers:
         if self.loaded:
             return
         if self._loading is None:
-            self._loading = asyncio.create_task(self._load())
-            self._loading.add_done_callback(self._load_ended)
+            self._loading = run_shared("producers of a log", self._load())
         await outcome_of(self._loading)
 
     async def _fence_evicted_gateways(self) -> None:
@@ -125,20 +125,21 @@ class KnownProducers:
         self._fenced = names
 
     async def _load(self) -> None:
+        try:
+            await self._read_tail()
+            self._replay(self._held)
+            self.loaded = True
+        finally:
+            self._loading = None
+            self._held.clear()
+
+    async def _read_tail(self) -> None:
         client, admin, limits, _, decoding, turns = self._resources
         async with turns.turn(self, urgent=True):
             self._loading_since = time.monotonic()
             stats = await self._refresh.read_what_others_sent()
             tail = Tail(self._end.last, self._taken_over)
             await read_tail(client, admin, self._topic, stats, tail, limits, decoding, self._take)
-        self._replay(self._held)
-        self.loaded = True
-
-    def _load_ended(self, task: asyncio.Task[None]) -> None:
-        self._loading = None
-        self._held.clear()
-        if not task.cancelled():
-            task.exception()  # the waiting callers may have been cancelled
 
     def _take(self, entry: LogEntry) -> None:
         self._replay(_idempotent(entry))

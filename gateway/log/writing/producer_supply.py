@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 
+from gateway.background import run_shared
 from gateway.log.opening_turns import HOLD_AGAIN_S, OpeningTurns
 from gateway.log.patience import Patience
 from gateway.log.writing.appender import Appender
 from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames, fence_writers
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
+from gateway.pulsar.producer import Producer
 
 RETRY_S = 1.0
 
@@ -52,8 +55,8 @@ class ProducerSupply:
         """Begin to open a producer. All callers share one run. Raises PulsarError."""
         if self._opening is None:
             self._begun = asyncio.Event()
-            self._opening = asyncio.create_task(self._open())
-            self._opening.add_done_callback(self._opened)
+            self._opening = run_shared("opening of a producer", self._supply())
+            self._opening.add_done_callback(partial(self._ended, self._begun))
         return self._opening
 
     async def wait(self) -> None:
@@ -75,7 +78,17 @@ class ProducerSupply:
         if self._opening is not None:
             self._opening.cancel()
 
-    async def _open(self) -> None:
+    async def _supply(self) -> None:
+        try:
+            producer = await self._open()
+        except Exception as error:
+            self._opening = None
+            self._failed(error)
+            raise
+        self._opening = None  # from here on, the producer may be lost
+        self._appender.use(producer)
+
+    async def _open(self) -> Producer:
         appender = self._appender
         lost, own_name = appender.predecessor, self._names.own_name()
         if lost is not None and own_name not in {"", lost.name}:  # this gateway was evicted since
@@ -98,22 +111,21 @@ class ProducerSupply:
             with contextlib.suppress(PulsarError):
                 await producer.close()
             raise
-        appender.use(producer)
+        return producer
 
     def _begin(self) -> None:
         if not self._begun.is_set():
             self._patience.begin()
             self._begun.set()
 
-    def _opened(self, task: asyncio.Task[None]) -> None:
-        self._opening = None
-        self._begun.set()  # also if the task was cancelled before its turn
+    def _ended(self, begun: asyncio.Event, task: asyncio.Task[None]) -> None:
+        begun.set()  # also if the task was cancelled before its turn
         self._patience.end(task)
-        error = None if task.cancelled() else task.exception()
-        if error is None or self._stopped:
+
+    def _failed(self, error: Exception) -> None:
+        if self._stopped:
             return
         log.warning("cannot write", topic=self._topic, error=str(error))
-        failure = error if isinstance(error, Exception) else RuntimeError("interrupted")
-        self._appender.fail_queued(failure)
+        self._appender.fail_queued(error)
         if self._appender.predecessor is not None and not self._appender.idle:
             asyncio.get_running_loop().call_later(RETRY_S, self.lost, error)

@@ -13,6 +13,7 @@ from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.known_topics import MAX_PARALLEL_REQUESTS, TopicListener
 from gateway.topics.topic import TOPIC_ID
+from gateway.topics.topic_listing import TopicListing
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.log.fake_admin import PREFIX, FakeTopics
 
@@ -231,3 +232,24 @@ async def test_a_topic_that_was_made_anew_outlives_late_news_of_the_one_before(p
     assert catalog.cached("t007") is None
     await catalog.get("t007")
     assert catalog.forget("t007", b""), "an older gateway does not say which"
+
+
+async def test_a_caller_in_the_turn_in_which_the_first_listing_ends_gets_it(pulsar: FakeTopics) -> None:
+    """The listing has ended, and callbacks of its task have not run yet."""
+    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    listing = TopicListing(pulsar.client, "t/n", "t/system", max_age_s=60, timeout_s=5)
+
+    async def before(method: str, topic: str) -> None:
+        if pulsar.requests["list_partitioned"] == 2:  # the last request of a listing
+            await answered
+
+    pulsar.before = before
+    first = asyncio.create_task(listing.names())
+    async with asyncio.timeout(5):
+        while pulsar.requests["list_partitioned"] < 2:
+            await asyncio.sleep(0.01)
+    answered.set_result(None)  # the listing continues in the next turn
+    second = asyncio.create_task(listing.names())
+    assert len(await second) == MANY
+    assert await first == await second
+    assert pulsar.requests["list_topics"] == 1

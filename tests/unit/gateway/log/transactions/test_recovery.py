@@ -129,6 +129,36 @@ async def test_a_long_log_is_not_read_again(no_settling: None) -> None:
     assert len(fresh.transactions.aborted_between(0, fresh.end_offset)) == 10
 
 
+async def test_a_caller_in_the_turn_in_which_a_load_ends_has_its_own(
+    no_settling: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load has ended, callbacks of its task have not run yet, and it was for another offset."""
+    scene = TransactionScene()
+    await scene.plain_entry()
+    await scene.lead()
+    for _ in range(12):
+        await scene.begin(7)
+        await scene.end(7, ABORT)
+    transactions = (await scene.opened()).transactions
+    load, read = transactions._load_present, asyncio.get_running_loop().create_future()
+
+    async def load_later() -> None:
+        await load()
+        await read
+
+    monkeypatch.setattr(transactions, "_load_present", load_later)
+    first = asyncio.create_task(transactions.prepare())
+    async with asyncio.timeout(5):
+        while not transactions.loaded:
+            await asyncio.sleep(0.01)
+    assert not transactions.knows(0)
+    read.set_result(None)  # the load continues in the next turn
+    second = asyncio.create_task(transactions.prepare_to_read(0))
+    await asyncio.wait_for(second, 5)
+    assert transactions.knows(0)
+    await first
+
+
 async def test_below_a_long_native_tail(no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_transactions, "KEPT_EVERY", 4)
     scene = TransactionScene()

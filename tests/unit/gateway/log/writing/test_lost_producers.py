@@ -44,6 +44,32 @@ async def test_a_lost_producer_leaves_no_doubt(scene: Scene) -> None:
     assert await answered(second) == (4, None)
 
 
+async def test_a_producer_that_is_lost_in_the_turn_in_which_it_was_opened_is_replaced(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The opening has ended, and callbacks of its task have not run yet."""
+    supply, resolved = scene.log.writer._supply, asyncio.get_running_loop().create_future()
+    resolve = supply._resolve_in_flight
+
+    async def resolve_later() -> None:
+        await resolve()
+        await resolved
+
+    monkeypatch.setattr(supply, "_resolve_in_flight", resolve_later)
+    scene.producer.lose()
+    answers = scene.append(3)
+    async with asyncio.timeout(5):
+        while len(scene.topic.producers) < 2:
+            await asyncio.sleep(0.01)
+    await settle()
+    resolved.set_result(None)  # the opening continues in the next turn, and then the producer is lost
+    asyncio.get_running_loop().call_soon(scene.producer.lose)
+    offset, error = await answered(answers)
+    assert offset == -1
+    assert isinstance(error, KafkaError)
+    assert len(scene.topic.producers) == 3
+
+
 async def test_what_was_not_written_is_refused_as_retriable(scene: Scene) -> None:
     answers = scene.append(3)
     await settle()
