@@ -79,6 +79,7 @@ class CoordinatorPartitions(Coordinators[C]):
         self._on_loaded = on_loaded
         self._stand_ins = StandIns(kind, clock.now_ms())
         self._snapshot_turn = asyncio.Lock()
+        self._stopped = False
 
     def elsewhere(self) -> CoordinatesNothing[C]:
         """The coordinators that answer requests for partitions that other gateways lead."""
@@ -99,6 +100,8 @@ class CoordinatorPartitions(Coordinators[C]):
                 await asyncio.sleep(TRIED_CHECK_S)
 
     async def stop(self) -> None:
+        """Resign all partitions. No partition is taken any more, although the fleet still reports changes."""
+        self._stopped = True
         await asyncio.gather(*(partition.resign() for partition in self.partitions))
 
     async def _prepare_topic(self) -> Topic:
@@ -145,7 +148,7 @@ class CoordinatorPartitions(Coordinators[C]):
         gateway led them and wrote in between. An idle producer does not learn that it was fenced.
         """
         for number, partition in enumerate(self.partitions):
-            if self.leads(number):
+            if self.leads(number) and not self._stopped:
                 partition.take()
             else:
                 partition.start_resigning()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 from coordinator.fleet.leadership import PartitionRole
@@ -75,3 +76,19 @@ async def test_releasing_waits_although_the_partition_is_placed_here_again() -> 
     await gateway.partitions.release_partitions()
     assert producer.closed
     await gateway.partitions.stop()
+
+
+async def test_takes_no_partition_after_it_was_stopped() -> None:
+    """The fleet still reports changes while the rest of a cluster is closed; another gateway, or this one with the
+    cluster opened again, leads then."""
+    gateway = Gateway()
+    gateway.place(PartitionRole.LEADING)
+    await gateway.until(lambda: gateway.loaded == [0])
+    stopping = asyncio.ensure_future(gateway.partitions.stop())
+    await asyncio.sleep(0)
+    gateway.partitions.follow_placement()
+    await stopping
+    gateway.partitions.follow_placement()
+    await gateway.partitions.release_partitions()
+    assert not gateway.partition.taken
+    assert len(gateway.topic.producers) == 1
