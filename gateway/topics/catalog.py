@@ -202,6 +202,7 @@ class TopicCatalog(KnownTopics):
                 raise
         finally:
             self._deleting.discard(topic.name)
+            self._outdate(topic.name)
 
     async def add_partitions(self, topic: Topic, count: int) -> None:
         if not topic.partitioned:

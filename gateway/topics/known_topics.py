@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from gateway.background import run_once
+from gateway.background import run_once, run_shared
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.errors import RequestTimeoutError
@@ -81,6 +81,9 @@ class KnownTopics:
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, str] = {}
         self._refreshing: dict[str, asyncio.Task[Topic | None]] = {}
+        """The lookups that run, by name. The answer of a lookup that was removed from here does not count."""
+        self._next: dict[str, asyncio.Task[Topic | None]] = {}
+        """The lookups that have not begun."""
         self._renewing: asyncio.Task[None] | None = None
         self._renewed_at = float("-inf")
         self._sweeping: asyncio.Task[None] | None = None
@@ -94,7 +97,8 @@ class KnownTopics:
 
     async def close(self) -> None:
         """Unfinished changes are left to the gateway that loads the topics next."""
-        tasks = [*self._refreshing.values(), *(task for task in (self._renewing, self._sweeping) if task is not None)]
+        refreshing = [*self._refreshing.values(), *self._next.values()]
+        tasks = [*refreshing, *(task for task in (self._renewing, self._sweeping) if task is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, self._policies.close(), return_exceptions=True)
@@ -118,13 +122,13 @@ class KnownTopics:
         return None if topic_id is None else self._by_id.get(topic_id)
 
     async def get(self, name: str, *, fresh: bool = False) -> Topic | None:
-        """The topic, or None if it does not exist."""
+        """The topic, or None if it does not exist. With ``fresh``, as it is after this call."""
         topic = None if fresh else self.cached(name)
         if topic is not None:
             return topic
         if topic_names.invalid_reason(name) is not None:
             return None
-        return await self._in_time(asyncio.shield(self._refresh(name)), f"no response about topic {name}")
+        return await self._in_time(asyncio.shield(self._refresh(name, anew=fresh)), f"no response about topic {name}")
 
     async def get_by_id(self, topic_id: uuid.UUID | None) -> Topic | None:
         name = self.cached_name(topic_id)
@@ -189,31 +193,41 @@ class KnownTopics:
 
         await asyncio.gather(*(work_off() for _ in range(MAX_PARALLEL_REQUESTS)))
 
-    def _refresh(self, name: str) -> asyncio.Task[Topic | None]:
-        task = self._refreshing.get(name)
-        if task is None:
-            task = self._refreshing[name] = asyncio.create_task(self._load(name))
-            task.add_done_callback(lambda done: self._refreshed(name, done))
-        return task
+    def _refresh(self, name: str, *, anew: bool = False) -> asyncio.Task[Topic | None]:
+        """The lookup that runs, or the next one. With ``anew``, always one that begins after this call."""
+        running = self._refreshing.get(name)
+        if running is not None and not anew:
+            return running
+        if name not in self._next:
+            self._next[name] = run_shared("lookup of a topic", self._look_up(name, running))
+        return self._next[name]
 
-    def _refreshed(self, name: str, task: asyncio.Task[Topic | None]) -> None:
-        self._refreshing.pop(name, None)
-        if not task.cancelled() and task.exception() is not None:
-            log.warning("cannot look up topic", topic=name, error=str(task.exception()))
+    async def _look_up(self, name: str, previous: asyncio.Task[Topic | None] | None) -> Topic | None:
+        if previous is not None:
+            await asyncio.wait([previous])
+        async with self._slots:
+            own = self._refreshing[name] = self._next.pop(name)
+            try:
+                return await self._load(name)
+            except Exception as error:
+                log.warning("cannot look up topic", topic=name, error=str(error))
+                raise
+            finally:
+                if self._refreshing.get(name) is own:
+                    del self._refreshing[name]
 
     async def _load(self, name: str) -> Topic | None:
-        pulsar_name, before = self._pulsar_name(name), self._topics.get(name)
-        async with self._slots:
-            try:
-                found = await read_topic(self._admin, pulsar_name)
-            except AdminError as error:
-                if not error.not_found:
-                    raise
-                found = None
+        pulsar_name, before, own = self._pulsar_name(name), self._topics.get(name), self._refreshing[name]
+        try:
+            found = await read_topic(self._admin, pulsar_name)
+        except AdminError as error:
+            if not error.not_found:
+                raise
+            found = None
         if name in self._deleting:
             return None
-        if self._topics.get(name) is not before:  # this gateway has changed the topic in the meantime
-            return self._topics.get(name)
+        if self._refreshing.get(name) is not own or self._topics.get(name) is not before:
+            return self._topics.get(name)  # the topic was created, changed or deleted in the meantime
         if found is None:
             self._gone(name)
             return None
@@ -256,7 +270,12 @@ class KnownTopics:
         self._forget(name)
         return True
 
+    def _outdate(self, name: str) -> None:
+        """The lookup that runs may have read the topic as it was before: its answer does not count."""
+        self._refreshing.pop(name, None)
+
     def _forget(self, name: str) -> None:
+        self._outdate(name)
         self._listing.note(name, exists=False)
         topic = self._topics.pop(name, None)
         if topic is not None:

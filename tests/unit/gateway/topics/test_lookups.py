@@ -1,0 +1,108 @@
+"""Lookups of single topics: which callers share one, and which answers come too late to count."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.pulsar.admin_topics import PartitionedTopic
+from gateway.topics.catalog import TopicCatalog
+from gateway.topics.topic import Topic
+from tests.unit.gateway.log.fake_admin import PREFIX, FakeTopics
+
+
+class SlowTopics(FakeTopics):
+    """Pulsar reads a topic at once, but its answers arrive when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.properties[f"{PREFIX}a"] = {}
+        self.policies[f"{PREFIX}a"] = {}
+        self.answers: list[asyncio.Event] = []
+
+    async def partitioned(self, topic: str) -> PartitionedTopic:
+        answered = asyncio.Event()
+        try:
+            found = await super().partitioned(topic)
+        finally:
+            self.answers.append(answered)
+            await answered.wait()
+        return found
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.pulsar = SlowTopics()
+        self.catalog = TopicCatalog(self.pulsar.client, "t/n", 60_000)
+
+    async def look_up(self, *, fresh: bool = True) -> asyncio.Task[Topic | None]:
+        """Begins a lookup that Pulsar has read, but not answered."""
+        count = len(self.pulsar.answers)
+        looking = asyncio.create_task(self.catalog.get("a", fresh=fresh))
+        await self.until_read(count + 1)
+        return looking
+
+    async def until_read(self, count: int) -> None:
+        async with asyncio.timeout(5):
+            while len(self.pulsar.answers) < count:
+                await asyncio.sleep(0)
+
+    def answer_all(self) -> None:
+        for answered in self.pulsar.answers:
+            answered.set()
+
+
+@pytest.fixture
+async def scene() -> Scene:
+    return Scene()
+
+
+async def test_a_fresh_lookup_does_not_share_one_that_pulsar_has_read_before(scene: Scene) -> None:
+    """OffsetFetch would take the topic before a deletion for the present one, and remove the offsets of the new one."""
+    early = await scene.look_up()
+    scene.pulsar.partitions = 5
+    late = [asyncio.create_task(scene.catalog.get("a", fresh=True)) for _ in range(10)]
+    await asyncio.sleep(0)
+    scene.answer_all()
+    await scene.until_read(2)
+    scene.answer_all()
+    assert [topic and topic.partitions for topic in await asyncio.gather(early, *late)] == [2] + [5] * 10
+    known = scene.catalog.cached("a")
+    assert known is not None and known.partitions == 5
+    assert scene.pulsar.requests["partitioned"] == 2, "those who wait share the next one"
+
+
+async def test_other_lookups_share_the_one_that_runs(scene: Scene) -> None:
+    early = await scene.look_up(fresh=False)
+    late = asyncio.create_task(scene.catalog.get("a"))
+    await asyncio.sleep(0)
+    scene.answer_all()
+    assert await early is await late
+    assert scene.pulsar.requests["partitioned"] == 1
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_topic_that_another_gateway_deleted_is_not_brought_back_by_an_older_answer(
+    scene: Scene, is_known: bool
+) -> None:
+    if is_known:
+        scene.catalog._remember("a", f"{PREFIX}a", 2, {})
+    looking = await scene.look_up()
+    del scene.pulsar.properties[f"{PREFIX}a"]
+    assert scene.catalog.forget("a", b"")
+    scene.answer_all()
+    assert await looking is None
+    assert scene.catalog.cached("a") is None
+
+
+async def test_a_topic_that_is_being_deleted_is_not_brought_back_by_a_late_answer(scene: Scene) -> None:
+    topic = scene.catalog._remember("a", f"{PREFIX}a", 2, {})
+    scene.pulsar.may_delete.clear()
+    deleting = asyncio.create_task(scene.catalog.delete(topic))
+    looking = await scene.look_up()
+    scene.pulsar.may_delete.set()
+    await deleting
+    scene.answer_all()
+    assert await looking is None
+    assert scene.catalog.cached("a") is None
