@@ -61,6 +61,8 @@ class KeySet:
         self._read = read
         self._keys: dict[str | None, TokenKey] = {}
         self._reading: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        """Reads take turns: an older one would bring back a key that was removed."""
         self._asked_s = -ASK_AGAIN_S
         self._tasks = TaskGroup()
 
@@ -73,11 +75,12 @@ class KeySet:
 
     async def read(self) -> None:
         """Raises OSError or InvalidKey."""
-        self._asked_s = time.monotonic()
-        keys = parse_key_set(await self._read())
-        if keys.keys() != self._keys.keys():
-            log.info("token keys loaded", source=self._source, key_ids=[str(key_id) for key_id in keys])
-        self._keys = keys
+        async with self._turn:
+            self._asked_s = time.monotonic()
+            keys = parse_key_set(await self._read())
+            if keys.keys() != self._keys.keys():
+                log.info("token keys loaded", source=self._source, key_ids=[str(key_id) for key_id in keys])
+            self._keys = keys
 
     async def try_to_read(self) -> None:
         """If the set cannot be read, the old keys stay."""

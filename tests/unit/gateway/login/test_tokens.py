@@ -186,6 +186,32 @@ async def test_keys_stay_while_they_cannot_be_read(monkeypatch: pytest.MonkeyPat
     assert answers == []
 
 
+async def test_a_key_that_was_removed_is_not_brought_back_by_an_older_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The read for an unknown key is slow, and the set changes meanwhile."""
+    monkeypatch.setattr(key_sets, "ASK_AGAIN_S", -1.0)
+    stolen, fresh = (row(rsa.generate_private_key(65_537, 2_048), name) for name in ("stolen", "fresh"))
+    served, is_slow, answer = [stolen], asyncio.Event(), asyncio.Event()
+
+    async def read() -> bytes:
+        data = json.dumps({"keys": served}).encode()
+        if not is_slow.is_set():
+            is_slow.set()
+            await answer.wait()
+        return data
+
+    key_set = KeySet("test", read)
+    asking = asyncio.create_task(key_set.find("unknown"))
+    await is_slow.wait()
+    served = [fresh]
+    reading = asyncio.create_task(key_set.try_to_read())
+    await asyncio.sleep(0)
+    answer.set()
+    await asyncio.gather(asking, reading)
+    monkeypatch.setattr(key_sets, "ASK_AGAIN_S", 60.0)
+    assert await key_set.find("fresh") is not None
+    assert await key_set.find("stolen") is None
+
+
 @pytest.fixture
 def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watched_files, "CHECK_S", 0.01)
