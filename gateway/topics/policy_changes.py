@@ -140,9 +140,14 @@ class PolicyChanges:
         task = run_once("finish policies", self._finish_left(pulsar_name, keys))
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
-        task.add_done_callback(lambda _: self._left.pop(pulsar_name))
 
     async def _finish_left(self, pulsar_name: str, keys: set[str]) -> None:
+        try:
+            await self._finish_all(pulsar_name, keys)
+        finally:
+            del self._left[pulsar_name]
+
+    async def _finish_all(self, pulsar_name: str, keys: set[str]) -> None:
         """More keys may be added at any time; each change gets its time to be finished by others."""
         backoff = Backoff(GRACE_S, MAX_PAUSE_S)
         while keys:

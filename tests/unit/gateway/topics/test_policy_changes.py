@@ -15,7 +15,7 @@ from gateway.pulsar.admin_topics import TopicPolicy
 from gateway.pulsar.errors import PulsarError
 from gateway.topics import policy_changes
 from gateway.topics.catalog import TopicCatalog
-from gateway.topics.policy_changes import PENDING_PREFIX, PolicyChanges, policy_change
+from gateway.topics.policy_changes import PENDING_PREFIX
 from gateway.topics.topic import MESSAGES_ONLY, stored_configs
 from gateway.topics.topic_configs import DEFAULTS
 from gateway.topics.topic_policies import all_policies
@@ -369,23 +369,3 @@ async def test_compaction_that_another_gateway_turns_on_again(pulsar: FakeTopics
     last_dropped = len(at) - 1 - at[::-1].index("delete_subscription")
     assert "set_policy" in at[last_dropped:]
     assert is_applied(pulsar)
-
-
-async def test_what_is_left_while_other_changes_are_finished_is_finished_too(pulsar: FakeTopics) -> None:
-    pulsar.properties[NAME] = {}
-    pulsar.policies[NAME] = {}
-    changes = PolicyChanges(pulsar.client, DEFAULTS)
-    first, second = (policy_change({}, {"kafka.config.retention.ms": text}, DEFAULTS) for text in ("1000", "2000"))
-    assert first is not None
-    assert second is not None
-    pulsar.properties[NAME] |= first.properties
-
-    async def leave_another() -> None:
-        pulsar.properties[NAME] |= second.properties
-        changes.finish_later(NAME, second.properties)
-
-    at = At(pulsar, 2, leave_another)
-    changes.finish_later(NAME, first.properties)
-    await all_done()
-    assert at.over()
-    assert not pending(pulsar)
