@@ -330,19 +330,22 @@ class TransactionCoordinator:
             if entry is not None and self._is_expired(entry, now_ms):
                 expired.append(entry)
             if len(expired) == MAX_REMOVED_TOGETHER:
-                self._remove(expired)
+                self._remove(expired, now_ms)
                 expired = []
             if counter.is_full(1):
                 yield
-        if expired:
-            self._remove(expired)
+        self._remove(expired, now_ms)
 
     def _is_expired(self, entry: TransactionalId, now_ms: int) -> bool:
         unused_ms = now_ms - entry.metadata.last_update_ms
         is_free = not entry.is_in_transition and entry.metadata.state in EXPIRABLE
         return is_free and unused_ms >= self._config.id_expiration_ms
 
-    def _remove(self, entries: list[TransactionalId]) -> None:
+    def _remove(self, found: list[TransactionalId], now_ms: int) -> None:
+        entries = [entry for entry in found if self._is_expired(entry, now_ms)]  # others were used since
+        if not entries:
+            return
+
         def on_removed() -> None:
             for entry in entries:
                 del self._ids[entry.name]

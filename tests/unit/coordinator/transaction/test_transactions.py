@@ -2,6 +2,7 @@
 
 import pytest
 
+from coordinator.slices import SLICE_UNITS
 from coordinator.topics import TopicPartition
 from coordinator.transaction.config import TransactionConfig
 from coordinator.transaction.messages import AddPartitionsRequest, EndTxnResponse, Producer
@@ -287,6 +288,20 @@ def test_very_many_ids_expire() -> None:
     h.advance(2_000)
     assert all(h.log.last(str(number)) is None for number in range(0, 1_200, 100))
     assert h.coordinator.describe("1199").error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+def test_an_id_that_is_used_again_during_the_search_does_not_expire() -> None:
+    h = Harness(config=TransactionConfig(id_expiration_ms=1_000, id_expiration_check_interval_ms=2_000))
+    h.producer()
+    h.now_ms += 1_500
+    for number in range(SLICE_UNITS):
+        h.producer(str(number))
+    h.now_ms += 500
+    h.coordinator.tick(h.now_ms)
+    h.coordinator.work()  # a slice of the search, which has found the id
+    producer = h.producer()
+    assert h.add(producer).value is NONE
+    assert h.log.last() is not None
 
 
 def test_a_refused_tombstone() -> None:
