@@ -69,11 +69,14 @@ async def _keep_running(number: int, command: Sequence[str]) -> None:
     backoff = Backoff(PAUSE_FIRST_S, PAUSE_LONGEST_S)
     while True:
         started = time.monotonic()
-        code = await _run(command)
+        try:
+            outcome: dict[str, object] = {"exit_code": await _run(command)}
+        except OSError as error:  # for example, the machine has no memory for a process at the moment
+            outcome = {"error": str(error)}
         if time.monotonic() - started > HEALTHY_S:
             backoff.reset()
         pause_s = backoff.next_pause_s()
-        log.warning("worker ended: it is started again", worker=number, exit_code=code, pause_s=pause_s)
+        log.warning("worker ended: it is started again", worker=number, pause_s=pause_s, **outcome)
         await asyncio.sleep(pause_s)
 
 
