@@ -185,17 +185,17 @@ async def _serve_until_signal(config: Config, ready: str | None) -> None:
     gateway = Gateway(config)
     starting = asyncio.ensure_future(gateway.start())
     stopping = asyncio.ensure_future(stop.wait())
+    ends: set[asyncio.Future[Any]] = {stopping, gateway.expelled, gateway.failed}
     try:
-        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({starting, *ends}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
             if ready:
                 typer.echo(ready)
-            ends: set[asyncio.Future[Any]] = {stopping, gateway.expelled, gateway.failed}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for end in (gateway.expelled, gateway.failed):
-                if end.done():
-                    raise end.result()
+        for end in (gateway.expelled, gateway.failed):
+            if end.done():
+                raise end.result()
     finally:
         starting.cancel()
         stopping.cancel()

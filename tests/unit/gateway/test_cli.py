@@ -1,0 +1,51 @@
+"""A gateway ends when it cannot work any more, also while it is starting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from gateway import cli
+from gateway.background import BackgroundFailure
+from gateway.config import Config
+from gateway.fleet.fleet import NodeIdInUse
+
+
+class FakeGateway:
+    """Waits for Pulsar, and fails in the meantime."""
+
+    end: Callable[[FakeGateway], None]
+    stopped: asyncio.Event
+
+    def __init__(self, config: Config) -> None:
+        loop = asyncio.get_running_loop()
+        self.expelled: asyncio.Future[NodeIdInUse] = loop.create_future()
+        self.failed: asyncio.Future[BackgroundFailure] = loop.create_future()
+
+    async def start(self) -> None:
+        FakeGateway.end(self)
+        await asyncio.Event().wait()
+
+    async def stop(self) -> None:
+        FakeGateway.stopped.set()
+
+
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        (BackgroundFailure, lambda gateway: gateway.failed.set_result(BackgroundFailure("it keeps failing"))),
+        (NodeIdInUse, lambda gateway: gateway.expelled.set_result(NodeIdInUse("another has it"))),
+    ],
+)
+async def test_a_gateway_that_fails_while_it_starts_ends(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception], end: Callable[[FakeGateway], None]
+) -> None:
+    monkeypatch.setattr(cli, "Gateway", FakeGateway)
+    monkeypatch.setattr(FakeGateway, "end", staticmethod(end), raising=False)
+    monkeypatch.setattr(FakeGateway, "stopped", asyncio.Event(), raising=False)
+    with pytest.raises(error):
+        async with asyncio.timeout(5):
+            await cli._serve_until_signal(Config(), None)
+    assert FakeGateway.stopped.is_set()
