@@ -29,12 +29,17 @@ Errors = dict[TopicPartition, ErrorCode]
 
 
 def handle(call: Call[TxnOffsetCommitRequest]) -> Reply:
+    _check_connection(call)
+    return with_counts(call, call.request.topics, partial(_checked, call))
+
+
+def _check_connection(call: Call[TxnOffsetCommitRequest]) -> None:
+    """Raises ClosesConnection if the request may be one of an earlier transaction."""
     request, connections = call.request, call.cluster.offset_connections
     producer = Producer(request.producer_id, request.producer_epoch)
     is_newest = connections.record_use(request.transactional_id, producer, call.client.number)
     if not is_newest and call.version < ADDS_VERSION:
         raise ClosesConnection("the producer uses a newer connection")
-    return with_counts(call, call.request.topics, partial(_checked, call))
 
 
 def _checked(call: Call[TxnOffsetCommitRequest], counts: PartitionCounts) -> Reply:
@@ -67,6 +72,8 @@ def _checked(call: Call[TxnOffsetCommitRequest], counts: PartitionCounts) -> Rep
 
 
 async def _commit(call: Call[TxnOffsetCommitRequest], asked: TransactionalCommitRequest, refused: Errors) -> Reply:
+    call.check_age()  # again, because the topics may have been looked up in the meantime
+    _check_connection(call)
     try:
         verification = call.cluster.groups.run(
             asked.group_id,
