@@ -175,15 +175,21 @@ class OffsetCommands(Generic[Owner]):
     def _remove_in_slices(
         self, group: Owner, partitions: list[TopicPartition], now_ms: int, on_stored: OnStored
     ) -> Steps:
-        """The group may be deleted between two slices: a new group of the same name keeps its own commits."""
+        """The group may be deleted between two slices: a new group of the same name keeps its own commits. The group
+        itself keeps what is committed in the meantime."""
         appends = _Appends(on_stored)
+        before = {each: group.offsets.latest(each) for each in partitions}
+        pending = {key: self._pending.find(key) for key in self._deletion(group, partitions).pending}
         try:
             for start in range(0, len(partitions), SLICE_UNITS):
                 now = self._groups.get(group.group_id)
                 if now is None or now.offsets is not group.offsets:
                     break
                 some = partitions[start : start + SLICE_UNITS]
-                self._remove([self._deletion(now, some)], now_ms, appends.one())
+                removal = self._deletion(now, some)
+                unchanged = [each for each in some if now.offsets.latest(each) is before[each]]
+                old = [key for key in removal.pending if key in pending and self._pending.find(key) is pending[key]]
+                self._remove([_Removal(now, unchanged, old)], now_ms, appends.one())
                 yield
             appends.end()
         finally:

@@ -103,6 +103,10 @@ class GroupOffsets:
     def known(self) -> set[TopicPartition]:
         return self._durable.keys() | self._pending.keys()
 
+    def latest(self, partition: TopicPartition) -> OffsetCommitValue | None:
+        """What was committed last, durable or not."""
+        return self._pending.get(partition) or self._durable.get(partition)
+
     def slices(self) -> Iterator[list[TopicPartition]]:
         """The partitions that are known now, in lists of SLICE_UNITS; one empty list if there are none."""
         known = [*self._durable, *(partition for partition in self._pending if partition not in self._durable)]
@@ -128,7 +132,7 @@ class GroupOffsets:
             partition
             for partition in among
             if partition.topic in deleted
-            and (value := self._pending.get(partition) or self._durable.get(partition)) is not None
+            and (value := self.latest(partition)) is not None
             and any(is_of_deleted(value, topic) for topic in deleted[partition.topic])
         ]
 

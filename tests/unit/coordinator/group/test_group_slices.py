@@ -221,3 +221,24 @@ def test_many_offsets_are_deleted_in_slices() -> None:
     h.settle()
     assert deleted.answer == DeleteOffsetsResponse(ErrorCode.NONE, dict.fromkeys(named, ErrorCode.NONE))
     assert [*h.coordinator.committed("large")] == [TopicPartition("t", GROUPS - 1)]
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_what_is_committed_while_offsets_are_deleted_stays(in_transaction: bool) -> None:
+    """As in Kafka, which deletes them at once."""
+    h = with_groups()
+    last = GROUPS - 1
+    h.commit_in_transaction(5, partition=last - 1, group="large")
+    h.auto = False
+    named = [TopicPartition("t", number) for number in range(GROUPS)]
+    h.coordinator.delete_offsets("large", named, h.now_ms, Parked[DeleteOffsetsResponse]())
+    if in_transaction:
+        h.commit_in_transaction(7, partition=last, group="large")
+    else:
+        h.commit(7, partition=last, group="large")
+    h.settle()
+    h.end_transaction()
+    h.settle()
+    assert {each: value.offset for each, value in reloaded(h).coordinator.committed("large").items()} == {
+        TopicPartition("t", last): 7
+    }
