@@ -73,8 +73,11 @@ class TaskGroup:
     def keep_running(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._own(keep_running(name, run))
 
-    def run_once(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        self._own(run_once(name, work))
+    def run_once(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """The work may be cancelled before it begins: then nothing of it runs, and no `finally` in it either."""
+        task = run_once(name, work)
+        self._own(task)
+        return task
 
     def _own(self, task: asyncio.Task[None]) -> None:
         if self._closed:

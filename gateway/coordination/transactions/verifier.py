@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 
 import structlog
@@ -117,20 +118,18 @@ class Verifier:
             for batch in batches:
                 if coordinator.node_id == self._fleet.node_id:
                     for question in batch.values():
-                        self._tasks.run_once("adding to a transaction", self._add_here(question))
+                        adding = self._tasks.run_once("adding to a transaction", self._add_here(question))
+                        adding.add_done_callback(partial(_end, [question]))
                 else:
-                    self._tasks.run_once("verification of transactions", self._send(coordinator, batch))
+                    asking = self._tasks.run_once("verification of transactions", self._send(coordinator, batch))
+                    asking.add_done_callback(partial(_end, batch.values()))
 
     async def _add_here(self, question: _Question) -> None:
         """Adds all partitions at once: while one is being added, others would be refused."""
         asked = AddPartitionsRequest(
             question.transactional_id, question.producer, frozenset(question.answers), ADDS_VERSION
         )
-        code = ErrorCode.NETWORK_EXCEPTION
-        try:
-            code = await add_at_once(self._coordinators, asked)
-        finally:
-            question.answer({}, code)
+        question.answer({}, await add_at_once(self._coordinators, asked))
 
     async def _send(self, coordinator: Member, batch: _Batch) -> None:
         codes: dict[str, dict[TopicPartition, ErrorCode]] = {}
@@ -143,9 +142,14 @@ class Verifier:
             otherwise = _refusal(response) or otherwise
         except PeerLostError as error:
             log.info("no response to AddPartitionsToTxn", node_id=coordinator.node_id, error=str(error))
-        finally:
-            for question in batch.values():
-                question.answer(codes.get(question.transactional_id, {}), otherwise)
+        for question in batch.values():
+            question.answer(codes.get(question.transactional_id, {}), otherwise)
+
+
+def _end(questions: Iterable[_Question], task: asyncio.Task[None]) -> None:
+    """The task has ended, perhaps before it began: no question stays open."""
+    for question in questions:
+        question.answer({}, ErrorCode.NETWORK_EXCEPTION)
 
 
 def _request(questions: Iterable[_Question]) -> AddPartitionsToTxnRequest:

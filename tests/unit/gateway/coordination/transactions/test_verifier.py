@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import pytest
+
 from coordinator.topics import TopicPartition
 from coordinator.transaction.coordinator import TransactionCoordinator
 from coordinator.transaction.messages import AddPartitionsRequest, Producer
@@ -25,6 +27,7 @@ class OwnCoordinator:
 
     def __init__(self) -> None:
         self.adding: list[AddPartitionsRequest] = []
+        self.answers = True
 
     def verify_partitions(self, request: AddPartitionsRequest) -> dict[TopicPartition, ErrorCode]:
         return {
@@ -34,7 +37,8 @@ class OwnCoordinator:
 
     def add_partitions(self, request: AddPartitionsRequest, now_ms: int, reply: Callable[[ErrorCode], None]) -> None:
         self.adding.append(request)
-        reply(ErrorCode.NONE)
+        if self.answers:
+            reply(ErrorCode.NONE)
 
 
 class OwnCoordinators(Coordinators[TransactionCoordinator]):
@@ -177,3 +181,24 @@ async def test_closing_answers_what_is_under_way() -> None:
     await scene.peers.next()
     await scene.verifier.close()
     assert await answer is ErrorCode.NETWORK_EXCEPTION
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+@pytest.mark.parametrize(("name", "add"), [("a0", True), ("a1", False)])
+async def test_closing_answers_what_has_not_begun(name: str, add: bool, turns: int) -> None:
+    """After `turns` turns of the event loop: nothing, the question, or also the task that asks it."""
+    scene = Scene()
+    scene.coordinators.own.answers = False
+    answer = scene.ask(name, FIRST, add=add)
+    for _ in range(1 + turns):
+        await asyncio.sleep(0)
+    await scene.verifier.close()
+    async with asyncio.timeout(5):
+        assert await answer is ErrorCode.NETWORK_EXCEPTION
+
+
+async def test_a_question_after_the_end_is_answered() -> None:
+    scene = Scene()
+    await scene.verifier.close()
+    async with asyncio.timeout(5):
+        assert await scene.verifier.verify("a1", PRODUCER, FIRST, add=False) is ErrorCode.NETWORK_EXCEPTION
