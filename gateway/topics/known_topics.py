@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import structlog
@@ -41,6 +42,10 @@ class Listing(NamedTuple):
     """Sorted by name."""
     unknown: list[str]
     """Names of existing topics that could not be looked up in Pulsar."""
+
+
+class _Outdated(Exception):
+    """The topic may have been read before it was deleted."""
 
 
 class TopicListener:
@@ -81,7 +86,7 @@ class KnownTopics:
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, str] = {}
         self._refreshing: dict[str, asyncio.Task[Topic | None]] = {}
-        """The lookups that run, by name. The answer of a lookup that was removed from here does not count."""
+        """The lookups that run, by name. One that was removed from here is outdated."""
         self._next: dict[str, asyncio.Task[Topic | None]] = {}
         """The lookups that have not begun."""
         self._renewing: asyncio.Task[None] | None = None
@@ -208,7 +213,12 @@ class KnownTopics:
         async with self._slots:
             own = self._refreshing[name] = self._next.pop(name)
             try:
-                return await self._load(name)
+                while True:
+                    with suppress(_Outdated):
+                        return await self._load(name)
+                    running = self._refreshing.setdefault(name, own)
+                    if running is not own:
+                        return await asyncio.shield(running)
             except Exception as error:
                 log.warning("cannot look up topic", topic=name, error=str(error))
                 raise
@@ -217,6 +227,7 @@ class KnownTopics:
                     del self._refreshing[name]
 
     async def _load(self, name: str) -> Topic | None:
+        """Raises _Outdated and PulsarError."""
         pulsar_name, before, own = self._pulsar_name(name), self._topics.get(name), self._refreshing[name]
         try:
             found = await read_topic(self._admin, pulsar_name)
@@ -226,8 +237,10 @@ class KnownTopics:
             found = None
         if name in self._deleting:
             return None
-        if self._refreshing.get(name) is not own or self._topics.get(name) is not before:
-            return self._topics.get(name)  # the topic was created, changed or deleted in the meantime
+        if self._refreshing.get(name) is not own:
+            raise _Outdated
+        if self._topics.get(name) is not before:  # this gateway has changed the topic in the meantime
+            return self._topics.get(name)
         if found is None:
             self._gone(name)
             return None
@@ -271,7 +284,7 @@ class KnownTopics:
         return True
 
     def _outdate(self, name: str) -> None:
-        """The lookup that runs may have read the topic as it was before: its answer does not count."""
+        """The lookup that runs may have read the topic as it was before: it looks again."""
         self._refreshing.pop(name, None)
 
     def _forget(self, name: str) -> None:
