@@ -87,7 +87,7 @@ class TopicCatalog(KnownTopics):
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
             self._policies.finish_later(pulsar_name, pending)  # possibly only the answer was lost
             raise
-        topic = self._remember(name, pulsar_name, partitions, properties)
+        topic = self._remember(self._new_topic(name, partitions, properties))
         if change is not None:
             try:
                 await self._policies.finish(topic.pulsar_name, change)

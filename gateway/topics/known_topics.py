@@ -14,6 +14,7 @@ import structlog
 from gateway.background import run_once, run_shared
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin_topics import PartitionedTopic
 from gateway.pulsar.errors import RequestTimeoutError
 from gateway.topics import topic_names
 from gateway.topics.policy_changes import PolicyChanges
@@ -135,6 +136,13 @@ class KnownTopics:
             return None
         return await self._in_time(asyncio.shield(self._refresh(name, anew=fresh)), f"no response about topic {name}")
 
+    async def read(self, name: str) -> Topic | None:
+        """The topic as Pulsar has it after this call, also while it is being deleted."""
+        if topic_names.invalid_reason(name) is not None:
+            return None
+        found = await self._in_time(self._read(name), f"no response about topic {name}")
+        return None if found is None else self._new_topic(name, found.partitions, found.properties)
+
     async def get_by_id(self, topic_id: uuid.UUID | None) -> Topic | None:
         name = self.cached_name(topic_id)
         if name is None:
@@ -228,13 +236,8 @@ class KnownTopics:
 
     async def _load(self, name: str) -> Topic | None:
         """Raises _Outdated and PulsarError."""
-        pulsar_name, before, own = self._pulsar_name(name), self._topics.get(name), self._refreshing[name]
-        try:
-            found = await read_topic(self._admin, pulsar_name)
-        except AdminError as error:
-            if not error.not_found:
-                raise
-            found = None
+        before, own = self._topics.get(name), self._refreshing[name]
+        found = await self._read(name)
         if name in self._deleting:
             return None
         if self._refreshing.get(name) is not own:
@@ -244,9 +247,25 @@ class KnownTopics:
         if found is None:
             self._gone(name)
             return None
-        topic = self._remember(name, pulsar_name, found.partitions, found.properties)
-        self._policies.finish_later(pulsar_name, found.properties)
+        topic = self._remember(self._new_topic(name, found.partitions, found.properties))
+        self._policies.finish_later(topic.pulsar_name, found.properties)
         return topic
+
+    async def _read(self, name: str) -> PartitionedTopic | None:
+        try:
+            return await read_topic(self._admin, self._pulsar_name(name))
+        except AdminError as error:
+            if not error.not_found:
+                raise
+            return None
+
+    def _new_topic(self, name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
+        pulsar_name = self._pulsar_name(name)
+        return Topic(
+            name, pulsar_name, topic_id(properties.get(TOPIC_ID), pulsar_name), max(1, partitions),
+            partitions > 0, stored_configs(pulsar_name, properties), time.monotonic(), self._defaults,
+            MESSAGES_ONLY in properties, HAS_TRANSACTIONS in properties, COMPACTION_KEYS in properties,
+        )  # fmt: skip
 
     def _gone(self, name: str) -> None:
         known = name in self._topics
@@ -255,12 +274,8 @@ class KnownTopics:
             for listener in self._listeners:
                 listener.topic_gone(name)
 
-    def _remember(self, name: str, pulsar_name: str, partitions: int, properties: Mapping[str, str]) -> Topic:
-        topic = Topic(
-            name, pulsar_name, topic_id(properties.get(TOPIC_ID), pulsar_name), max(1, partitions),
-            partitions > 0, stored_configs(pulsar_name, properties), time.monotonic(), self._defaults,
-            MESSAGES_ONLY in properties, HAS_TRANSACTIONS in properties, COMPACTION_KEYS in properties,
-        )  # fmt: skip
+    def _remember(self, topic: Topic) -> Topic:
+        name = topic.name
         before = self._topics.get(name)
         if before is not None and before.topic_id != topic.topic_id:
             self._gone(name)

@@ -190,7 +190,7 @@ class GroupService:
         """Pulsar may delete the topic nevertheless: if it does, its offsets are removed. Returns when that is known."""
         for _ in range(DELETION_CHECKS):
             try:
-                found = await self._topics.get(topic.name, fresh=True)
+                found = await self._topics.read(topic.name)
             except PulsarError:
                 found = topic
             if found is None or found.topic_id != topic.topic_id:

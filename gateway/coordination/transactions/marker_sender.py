@@ -168,7 +168,7 @@ class MarkerSender:
     async def _count_partitions(self, name: str) -> int | None:
         """The partition count as Pulsar has it now: 0 if the topic does not exist, None if Pulsar cannot be asked."""
         try:
-            topic = await self._topics.get(name, fresh=True)
+            topic = await self._topics.read(name)
         except PulsarError as error:
             log.warning("cannot look up topic", topic=name, error=str(error))
             return None

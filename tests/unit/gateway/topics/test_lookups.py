@@ -90,7 +90,7 @@ async def test_a_topic_that_another_gateway_deleted_is_not_brought_back_by_an_ol
     scene: Scene, is_known: bool
 ) -> None:
     if is_known:
-        scene.catalog._remember("a", f"{PREFIX}a", 2, {})
+        scene.catalog._remember(scene.catalog._new_topic("a", 2, {}))
     looking = await scene.look_up()
     del scene.pulsar.properties[f"{PREFIX}a"]
     assert scene.catalog.forget("a", b"")
@@ -100,7 +100,7 @@ async def test_a_topic_that_another_gateway_deleted_is_not_brought_back_by_an_ol
 
 
 async def test_a_topic_that_is_being_deleted_is_not_brought_back_by_a_late_answer(scene: Scene) -> None:
-    topic = scene.catalog._remember("a", f"{PREFIX}a", 2, {})
+    topic = scene.catalog._remember(scene.catalog._new_topic("a", 2, {}))
     scene.pulsar.may_delete.clear()
     deleting = asyncio.create_task(scene.catalog.delete(topic))
     looking = await scene.look_up()
@@ -113,7 +113,7 @@ async def test_a_topic_that_is_being_deleted_is_not_brought_back_by_a_late_answe
 
 async def test_a_lookup_during_a_deletion_that_fails_finds_the_topic(scene: Scene) -> None:
     """Otherwise the topic would seem to be deleted, and the offsets of groups in it would be removed."""
-    topic = scene.catalog._remember("a", f"{PREFIX}a", 2, {})
+    topic = scene.catalog._remember(scene.catalog._new_topic("a", 2, {}))
     scene.pulsar.refuses_deletion = True
     looking = await scene.look_up()
     with pytest.raises(AdminError):

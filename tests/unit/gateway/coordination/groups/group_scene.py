@@ -89,6 +89,9 @@ class FakeCatalog:
         self.known[name] = self.present[name]
         return self.known[name]
 
+    async def read(self, name: str) -> Topic | None:
+        return await self.get(name, fresh=True)
+
     async def list_names(self) -> set[str]:
         return {*self.present}
 

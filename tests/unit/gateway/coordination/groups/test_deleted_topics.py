@@ -12,9 +12,11 @@ from gateway.handlers.groups import offset_fetch
 from gateway.handlers.topics import delete_topics
 from gateway.pulsar.errors import RequestTimeoutError, ServiceNotReadyError
 from gateway.requests.cluster import Cluster
+from gateway.topics.catalog import TopicCatalog
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.coordination.groups.group_scene import Scene, group_scene
+from tests.unit.gateway.log.fake_admin import FakeTopics as PulsarTopics
 
 
 class FakeLogs:
@@ -90,6 +92,26 @@ async def test_offsets_of_a_topic_that_stays_stay(monkeypatch: pytest.MonkeyPatc
         await scene.service.deletion_failed(topic)
         assert scene.committed("g", "t") == 7
         assert not scene.fleet.announced
+
+
+async def test_offsets_stay_while_another_deletion_of_the_topic_may_still_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients do not see the topic meanwhile. The client has tried again after a deletion that failed."""
+    monkeypatch.setattr(group_service, "DELETION_CHECKS", 1)
+    monkeypatch.setattr(group_service, "DELETION_CHECK_S", 0)
+    async with group_scene(monkeypatch) as scene:
+        pulsar = PulsarTopics()
+        catalog = scene.service._topics = TopicCatalog(pulsar.client, "t/n", 60_000)
+        topic = await catalog.create("t", 1, {})
+        await scene.commit("g", topic, 7)
+        pulsar.may_delete.clear()
+        again = asyncio.create_task(catalog.delete(topic))
+        await scene.until(lambda: catalog.cached("t") is None)
+        await scene.service.deletion_failed(topic)
+        assert scene.committed("g", "t") == 7
+        pulsar.may_delete.set()
+        await again
+        await scene.service.deletion_failed(topic)
+        assert scene.committed("g", "t") is None
 
 
 async def test_a_partition_that_is_loaded_later_gets_deletions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from tests.unit.gateway.coordination.transactions.fake_fleet import FakeFleet, FakePeers, until
+from tests.unit.gateway.log.fake_admin import FakeTopics
 
 NOW_MS = 1_000
 HERE, THERE, ELSEWHERE = (TopicPartition("t", number) for number in range(3))
@@ -38,12 +39,11 @@ class Scene:
         self.hangs = False
         self.serves = True
         self.sender = MarkerSender(
-            FakeFleet(), cast(TopicCatalog, SimpleNamespace(get=self._get)), self.peers, self._write_here,
+            FakeFleet(), cast(TopicCatalog, SimpleNamespace(read=self._read)), self.peers, self._write_here,
             self._in_turn, lambda transactional_id: self.serves,
         )  # fmt: skip
 
-    async def _get(self, name: str, *, fresh: bool = False) -> Topic | None:
-        assert fresh
+    async def _read(self, name: str) -> Topic | None:
         await self.may_look_up.wait()
         count = self.topics.get(name)
         if isinstance(count, PulsarError):
@@ -179,6 +179,25 @@ async def test_an_unknown_partition_counts_as_deleted_if_pulsar_confirms_it() ->
         partition = TopicPartition("t", 3)
         scene.write("1", [partition])
         assert await scene.outcome("1", partition) is outcome
+
+
+async def test_a_topic_whose_deletion_may_still_fail_counts_as_existing() -> None:
+    """Otherwise its partitions would keep an open transaction that no coordinator ends."""
+    pulsar = FakeTopics()
+    scene = Scene()
+    scene.code_here = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    catalog = scene.sender._topics = TopicCatalog(pulsar.client, "t/n", 60_000)
+    topic = await catalog.create("t", 2, {})
+    pulsar.may_delete.clear()
+    deleting = asyncio.create_task(catalog.delete(topic))
+    await until(lambda: catalog.cached("t") is None)
+    partition = TopicPartition("t", 0)
+    scene.write("1", [partition])
+    assert await scene.outcome("1", partition) is MarkerOutcome.FAILED
+    pulsar.may_delete.set()
+    await deleting
+    scene.write("2", [partition])
+    assert await scene.outcome("2", partition) is MarkerOutcome.GONE
 
 
 async def test_without_an_answer_all_have_failed() -> None:
