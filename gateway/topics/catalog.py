@@ -165,12 +165,12 @@ class TopicCatalog(KnownTopics):
         except PulsarError:
             self._policies.finish_later(topic.pulsar_name, pending)
             raise
-        self._topics[topic.name] = replace(altered, loaded_at=time.monotonic())
+        self._replace(replace(altered, loaded_at=time.monotonic()))
         if change is not None:
             try:
                 await self._policies.finish(topic.pulsar_name, change)
             except KafkaError:
-                self._topics[topic.name] = replace(topic, loaded_at=float("-inf"))
+                self._replace(replace(topic, loaded_at=float("-inf")))
                 raise
 
     async def _stays_messages_only(self, topic: Topic, configs: Mapping[str, str]) -> bool:

@@ -286,6 +286,12 @@ class KnownTopics:
             self._report_changed(name)
         return topic
 
+    def _replace(self, topic: Topic) -> None:
+        """This gateway has changed the topic. It may have been deleted in the meantime."""
+        known = self._topics.get(topic.name)
+        if known is not None and known.topic_id == topic.topic_id:
+            self._topics[topic.name] = topic
+
     def forget(self, name: str, topic_id: bytes) -> bool:
         """Forget a topic that some gateway has deleted. Returns False if a new topic has this name by now.
 

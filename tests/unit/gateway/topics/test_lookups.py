@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import PartitionedTopic
+from gateway.pulsar.admin_topics import PartitionedTopic, TopicPolicy
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.topic import Topic
 from tests.unit.gateway.log.fake_admin import PREFIX, FakeTopics
@@ -137,3 +137,24 @@ async def test_lookups_that_wait_for_one_that_looks_again(scene: Scene) -> None:
         found = await asyncio.gather(early, later, latest)
     assert [topic and topic.name for topic in found] == ["a"] * 3
     assert scene.catalog.cached("a") is not None
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_topic_that_is_deleted_while_it_is_altered_is_not_brought_back(scene: Scene, refused: bool) -> None:
+    """Commits would get the id of the deleted topic, and be lost with it."""
+    scene.pulsar.is_slow = False
+    deleted = asyncio.Event()
+    if refused:
+        scene.pulsar.refused[TopicPolicy.RETENTION] = lambda value: True
+
+    async def before(method: str, topic: str) -> None:
+        last = "set_policy" if refused else "put_properties"
+        if method == last and not deleted.is_set():
+            deleted.set()
+            scene.catalog.forget("a", b"")
+
+    scene.pulsar.before = before
+    altering = scene.catalog.alter_configs("a", lambda _: {"retention.ms": "60000"}, validate_only=False)
+    await asyncio.gather(altering, return_exceptions=True)
+    assert deleted.is_set()
+    assert scene.catalog.cached("a") is None
