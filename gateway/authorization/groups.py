@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
@@ -21,6 +22,7 @@ from gateway.authorization.guard import (
     topic_name,
     with_error,
 )
+from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call, Guard, Handle
 from gateway.requests.reply import Reply
 from protocol.kafka.acl import NOT_ASKED, AclOperation, ResourceType, bit_field
@@ -280,12 +282,16 @@ async def _describable(call: Call, reply: Reply) -> ConsumerGroupHeartbeatRespon
     assert isinstance(response, ConsumerGroupHeartbeatResponse)
     if response.assignment is None:
         return response
-    rows = [
-        row
-        for row in response.assignment.topic_partitions
-        if (name := await topic_name(call, row.topic_id)) is not None and _may_describe_topic(call, name)
-    ]
+    rows = [row for row in response.assignment.topic_partitions if await _is_describable(call, row.topic_id)]
     return changed(response, "assignment", changed(response.assignment, "topic_partitions", rows))  # type: ignore[no-any-return]
+
+
+async def _is_describable(call: Call, topic_id: uuid.UUID | None) -> bool:
+    try:
+        name = await topic_name(call, topic_id)
+    except PulsarError:
+        return False
+    return name is not None and _may_describe_topic(call, name)
 
 
 CONSUMER_GROUP_HEARTBEAT = chain(_reads_group(with_error), _subscribed_topics)

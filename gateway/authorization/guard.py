@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call, Guard, Handle
 from gateway.requests.reply import Reply
 from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
@@ -47,15 +46,12 @@ def may_cluster(call: Call, operation: AclOperation) -> bool:
 
 
 async def topic_name(call: Call, topic_id: uuid.UUID | None) -> str | None:
-    """None if there is no topic with this id, or if Pulsar cannot be queried."""
+    """None if there is no topic with this id. Raises PulsarError."""
     topics = call.cluster.topics
     name = topics.cached_name(topic_id)
     if name is not None:
         return name
-    try:
-        found = await topics.get_by_id(topic_id)
-    except PulsarError:
-        return None
+    found = await topics.get_by_id(topic_id)
     return None if found is None else found.name
 
 

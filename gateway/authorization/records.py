@@ -102,21 +102,24 @@ async def _when_named(call: Call[ProduceRequest], handle: Handle) -> Reply:
 
 
 def _topics(call: Call[ProduceRequest], handle: Handle) -> Reply:
-    """A topic without a name is unknown: the handler answers for it."""
+    """The handler gets no unknown id: the topic may be known when it looks for it."""
     allows, refused, allowed = call.context.policy.allows, [], []
     for topic in call.request.topic_data:
-        if not topic.name or allows(AclOperation.WRITE, ResourceType.TOPIC, topic.name):
+        if topic.topic_id is not None and not topic.name:
+            refused.append(_refused(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+        elif not topic.name or allows(AclOperation.WRITE, ResourceType.TOPIC, topic.name):
             allowed.append(topic)
         else:
             refused.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     if not refused:
         return handle(call)
-    call.count_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    for code in {row.partition_responses[0].error_code for row in refused if row.partition_responses}:
+        call.count_error(ErrorCode(code))
     is_answered = call.request.acks != 0
 
     def add_refused(response: ProduceResponse | None) -> Response:
         if response is None:
-            raise ClosesConnection("a batch with acks=0 was denied")
+            raise ClosesConnection("a batch with acks=0 was refused")
         return changed(response, "responses", [*response.responses, *refused])  # type: ignore[no-any-return]
 
     if not allowed:

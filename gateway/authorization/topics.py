@@ -16,6 +16,9 @@ from gateway.authorization.guard import (
     topic_name,
     with_error_and_text,
 )
+from gateway.errors import error_code
+from gateway.handlers.topics.delete_topics import UNKNOWN_ID
+from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call, Handle
 from gateway.requests.reply import Reply
 from protocol.kafka.acl import NOT_ASKED, AclOperation, ResourceType
@@ -177,18 +180,35 @@ async def _delete_topics(call: Call[DeleteTopicsRequest], handle: Handle) -> Rep
     allowed: list[Any] = []
     refused = []
     for item in call.request.topics or ():
-        name = item.name if item.topic_id is None else await topic_name(call, item.topic_id)
-        if name is None or _may_delete(call, name):
+        answer = await _refusal_to_delete(call, item)
+        if answer is None:
             allowed.append(item)
         else:
-            call.count_error(_DENIED)
-            told = name if item.topic_id is None or _may(call, AclOperation.DESCRIBE, name) else None
-            refused.append(_refused_deletion(told, item.topic_id))
+            call.count_error(ErrorCode(answer.error_code))
+            refused.append(answer)
     if not allowed:
         return Reply(DeleteTopicsResponse(responses=refused))
     return handle(call.asking(changed(call.request, "topics", allowed))).then(
         lambda response: changed(response, "responses", response.responses + refused)
     )
+
+
+async def _refusal_to_delete(call: Call, item: DeleteTopicsRequest.DeleteTopicState) -> _Deleted | None:
+    """None if the handler may delete the topic. It gets no unknown id: the topic may be known when it looks for it."""
+    topic_id, name = item.topic_id, item.name
+    if (name is None) == (topic_id is None):
+        return None  # the handler refuses it
+    if topic_id is not None:
+        try:
+            name = await topic_name(call, topic_id)
+        except PulsarError as error:
+            return _Deleted(name=None, topic_id=topic_id, error_code=error_code(error), error_message=str(error))
+    if name is None:
+        return _Deleted(name=None, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID, error_message=UNKNOWN_ID)
+    if _may_delete(call, name):
+        return None
+    is_shown = topic_id is None or _may(call, AclOperation.DESCRIBE, name)
+    return _refused_deletion(name if is_shown else None, topic_id)
 
 
 def _may_delete(call: Call, name: str) -> bool:

@@ -18,6 +18,7 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 BY_ID_VERSION = 6
+UNKNOWN_ID = "This server does not host this topic ID."
 
 _Row = DeleteTopicsResponse.DeletableTopicResult
 
@@ -67,7 +68,7 @@ async def _delete(
         text = (
             "This server does not host this topic-partition."
             if topic_id is None
-            else "This server does not host this topic ID."
+            else UNKNOWN_ID
         )
         return _row(name, topic_id, code, text)
     if topic.name in INTERNAL_TOPICS:  # The coordinators would lose their state.
