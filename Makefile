@@ -9,23 +9,21 @@ SPARK_IN_TEST := 4.0.0
 SPARK_JOBS_IN_TEST := batch_read headers_and_nulls stream_write available_now
 # With a Pulsar, a Kafka and a gateway each, which take some 1.5 GB. They wait much: more than cores.
 TEST_PROCESSES ?= 3
-TESTS_WITH_SERVERS := tests/faults tests/integration tests/conformance tests/fuzz
+TESTS_WITH_SERVERS := tests/integration tests/conformance tests/fuzz
 # Java programs here live for seconds: half of their CPU went into optimising what then hardly ran.
 SHORT_LIVED_JAVA := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 .NOTPARALLEL:
-.PHONY: run test unit bench regions fleet security soak transactions spark spark-small conformance clean python packages toolchains
+.PHONY: run test servers unit faults bench regions fleet security soak transactions spark spark-small conformance clean python packages toolchains
 
 run: .venv/run.stamp  ## Pulsar standalone and the gateway, data in ./data
 	@exec $(BIN)/kafka-gateway dev
 
 # `make` instead of $(MAKE) in the recipe, or -n would run it.
-# Tests that start servers: each process takes the next file, those of tests/faults first, which are the longest.
-test: packages .venv/test.stamp  ## Static checks, then all tests on a real Pulsar and a real Kafka
+# Tests that start servers: each process takes the next file.
+test: servers  ## Static checks, then tests on a real Pulsar and a real Kafka: all but those of `make faults`
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
-	$(BIN)/python -m deploy.local.jars pulsar kafka
-	-$(SHORT_LIVED_JAVA) $(BIN)/python -m deploy.local.archive_classes  # without it, tests take longer
 	@mkdir -p build; \
 	timeout 2400 make spark-small > build/spark.log 2>&1 & spark=$$!; \
 	timeout 2400 make unit > build/unit.log 2>&1 & unit=$$!; \
@@ -37,9 +35,16 @@ test: packages .venv/test.stamp  ## Static checks, then all tests on a real Puls
 	echo "exit codes: tests with servers $$servers_code, make unit $$unit_code, make spark-small $$spark_code"; \
 	exit $$((servers_code | unit_code | spark_code))
 
+servers: packages .venv/test.stamp
+	$(BIN)/python -m deploy.local.jars pulsar kafka
+	-$(SHORT_LIVED_JAVA) $(BIN)/python -m deploy.local.archive_classes  # without it, tests take longer
+
 unit: .venv/test.stamp  ## Types, and the tests that need no servers: seconds to minutes
 	$(BIN)/mypy
 	$(BIN)/pytest tests/unit
+
+faults: servers  ## Tests that kill, suspend and cut off servers: minutes, most of them waiting
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25 tests/faults
 
 bench: packages .venv/test.stamp  ## The gateway, Pulsar and Kafka side by side: docs/reports/bench.md
 	$(BIN)/python -m tests.bench
