@@ -113,9 +113,10 @@ def test_java_logs_in_again(strict: Secured, tmp_path_factory: pytest.TempPathFa
             "org.apache.kafka.tools.VerifiableProducer", "--topic", topic, "--max-messages", "600",
             "--throughput", "100", "--producer.config", str(strict.java("sasl_tls", "SCRAM-SHA-512")),
         )  # fmt: skip
-    # This tool does not retry: on a slow machine a session may expire before the client begins the next one.
+    # This tool does not retry: on a slow machine a session may expire before the client begins the next one. It waits
+    # for the last outcomes only when its JVM ends.
     sent, lost = (done.text.count(f"producer_send_{outcome}") for outcome in ("success", "error"))
-    assert sent + lost == 600 and sent > 0, done.text[-2_000:]
+    assert 500 < sent + lost <= 600 and sent > 0, done.text[-2_000:]
     assert logins(strict, "again") > before
 
 

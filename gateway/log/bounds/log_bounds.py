@@ -21,7 +21,7 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position, first_index
-from gateway.pulsar.reader import Reader
+from gateway.pulsar.reader import Entry, Reader
 
 COMPACTION_CURSOR = "__compaction"
 
@@ -99,17 +99,17 @@ async def _first(
         kept_end = await undispatched_end(admin, topic, behind, last)
         return kept_end is not None
 
-    skipped = False
+    skipped: Entry | None = None
     async with aclosing(read_on(reader, queue, last, NOTHING, all_read, window)) as entries:
         async for entry in entries:
             if entry.index is not None:
-                start = FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=not skipped)
-                if skipped:
+                start = FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=skipped is None)
+                if skipped is not None:
                     log.warning("the log starts after older entries without an index", topic=topic, offset=start.offset)
                 end_offset = entry.index + 1 if entry.position >= last else None
-                return _First(FirstLedger(entry.position.ledger_id, start), end_offset)
-            skipped = True
-    return None if skipped else await _first_of_kept(admin, topic, kept_end)
+                return _First(FirstLedger((skipped or entry).position.ledger_id, start), end_offset)
+            skipped = skipped or entry
+    return None if skipped is not None else await _first_of_kept(admin, topic, kept_end)
 
 
 async def _first_of_kept(admin: AdminClient, topic: str, end_offset: int | None) -> _First | None:

@@ -77,7 +77,8 @@ class BothCharged:
         """What was used, and for how long the client was muted since the last comparison."""
         muted_ms, expected_ms = self.muted_ms[self.ways.straight], self.muted_ms[self.ways.general]
         assert muted_ms == expected_ms
-        assert self._used(self.ways.straight) == self._used(self.ways.general)
+        straight, general = self._used(self.ways.straight), self._used(self.ways.general)
+        assert straight == general, f"{straight} instead of {general}"
         found = [*muted_ms]
         muted_ms.clear()
         expected_ms.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -51,6 +52,8 @@ class Way:
         self.scene = Scene(self.broker)
         for name in (TOPIC, OTHER):
             self.scene.add_topic(name)
+        # However long a test takes, a topic is not looked up again: the request's batches would wait for that.
+        self.scene.cluster.topics.max_age_s = math.inf
         self.client = self.scene.connect()
 
     def log(self, topic: str = TOPIC) -> PartitionLog:

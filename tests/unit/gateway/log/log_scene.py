@@ -33,7 +33,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.topic = FakeTopic()
-        limits = Limits(refresh_timeout_ms=2_000)
+        limits = Limits(refresh_timeout_ms=10_000)
         shared = Shared(cast(PulsarClient, self.topic), cast(AdminClient, self.topic), limits, Metrics(), lambda: True)
         self.log = PartitionLog("topic", shared, LogBounds(Position(-1, -1), 0, 0))
 

@@ -15,6 +15,8 @@ from gateway.pulsar.admin_topics import ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Entry
+from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 
 
@@ -98,6 +100,25 @@ async def test_the_start_is_not_read_again_while_the_first_ledger_is_there() -> 
     search = StartSearch(cast(PulsarClient, topic), cast(AdminClient, topic), "topic", (await bounds(topic)).first)
     opened = len(topic.readers)
     assert await search.run() == (0, True)
+    assert len(topic.readers) == opened
+
+
+async def test_it_is_not_read_again_either_if_the_first_entries_have_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, get = written(1), FakeTopic.entry_at
+    topic.roll_over()
+    topic.next_index = 0
+    topic.write(b"", 2, "writer", 1)
+
+    def entry_at(topic: FakeTopic, number: int) -> Entry:
+        entry = get(topic, number)
+        return entry if number else Entry(entry.position, BrokerEntryMetadata(), entry.metadata, entry.payload)
+
+    monkeypatch.setattr(FakeTopic, "entry_at", entry_at)
+    found = await bounds(topic)
+    assert found[:4] == (topic.last, 2, 0, False)
+    search = StartSearch(cast(PulsarClient, topic), cast(AdminClient, topic), "topic", found.first)
+    opened = len(topic.readers)
+    assert await search.run() == (0, False)
     assert len(topic.readers) == opened
 
 

@@ -29,7 +29,7 @@ def transactional(producer_id: int, sequence: int, epoch: int = 0, count: int = 
 
 
 def shared_on(topic: FakeTopic) -> Shared:
-    limits = Limits(refresh_timeout_ms=2_000)
+    limits = Limits(refresh_timeout_ms=10_000)
     return Shared(cast(PulsarClient, topic), cast(AdminClient, topic), limits, Metrics(), lambda: True)
 
 
