@@ -59,6 +59,19 @@ def test_partition_that_was_not_added(conversation: Conversation, version: int) 
 
 
 @case("Produce", WITH_IDS)
+@pytest.mark.parametrize("is_added", [True, False])
+def test_without_an_epoch(conversation: Conversation, version: int, is_added: bool) -> None:
+    """If it were written, no coordinator would ever end its transaction."""
+    topic, producer = shared(conversation), Transactional(conversation)
+    if is_added:
+        producer.add(3, {topic: [0]})
+    for epoch in (-1, -2):
+        write(conversation, version, producer, topic, producer.data(epoch=epoch))
+    read_committed(conversation, topic, 0)
+    read_back(conversation, topic)
+
+
+@case("Produce", WITH_IDS)
 def test_after_the_end(conversation: Conversation, version: int) -> None:
     topic, producer = shared(conversation), Transactional(conversation)
     producer.begin(topic, 2)

@@ -163,7 +163,7 @@ class LogTransactions:
             return True
         if self._is_fenced(header):
             return False
-        if self.verifications.epoch(header.producer_id) == header.producer_epoch:
+        if self.verifications.include(header.producer_id, header.producer_epoch):
             return False
         found = self._state.open.get(header.producer_id)
         is_open = found is not None and found.producer_epoch == header.producer_epoch

@@ -32,6 +32,10 @@ class Verifications:
         """The producer epoch of the verified transaction; -1 if there is none."""
         return self._epochs.get(producer_id, NO_PRODUCER_EPOCH)
 
+    def include(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the transaction of this producer and epoch is verified. A batch may name any epoch, also -1."""
+        return self._epochs.get(producer_id) == producer_epoch
+
     def begin(self, producer_id: int) -> Verification:
         verification = Verification()
         self._asked.setdefault(producer_id, set()).add(verification)

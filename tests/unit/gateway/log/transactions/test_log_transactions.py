@@ -39,6 +39,13 @@ async def test_an_open_transaction_holds_up_the_stable_end(scene: TransactionSce
     assert scene.log.end_offset == 5
 
 
+async def test_no_epoch_is_verified_without_a_verification(scene: TransactionScene) -> None:
+    await scene.log.transactions.prepare()
+    assert all(
+        scene.log.transactions.needs_verification(parse_header(transactional(7, 0, epoch))) for epoch in (-2, -1, 0, 1)
+    )
+
+
 async def test_a_marker_is_a_control_batch_with_an_offset_of_its_own(scene: TransactionScene) -> None:
     await scene.begin(7)
     await scene.end(7, COMMIT)
