@@ -36,8 +36,6 @@ MAX_ANSWER_BYTES = 2**31 - 1
 AT_ONCE_BYTES = 64 * 1024 * 1024
 """An answer of up to this size is read into one buffer: the length that another gateway sends can be trusted."""
 CORRELATION_ID_BYTES = 4
-MAX_PRINCIPAL_BYTES = 2_048
-"""The limit for a principal in the PROXY header. A longer one is left out."""
 
 log = structlog.get_logger()
 
@@ -164,12 +162,9 @@ class PeerLink(asyncio.BufferedProtocol):
         self._may_send.set()
 
     def _header(self, source: Endpoint) -> bytes:
-        cluster, principal = self._cluster, self._principal
-        if principal is not None and len(principal.encode()) > MAX_PRINCIPAL_BYTES:
-            principal = None
-        if cluster is None and principal is None:
+        if self._cluster is None and self._principal is None:
             return encode_proxy_header(source)
-        return encode_gateway_header(source, cluster, principal)
+        return encode_gateway_header(source, self._cluster, self._principal)
 
     def _source(self, transport: asyncio.Transport) -> Endpoint:
         if self._client_address is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.listener_config import ListenerSection
-from gateway.requests.context import ANONYMOUS, Principal
+from gateway.requests.context import ANONYMOUS, MAX_NAME_BYTES, Principal
 from protocol.x509.distinguished_name import common_name, distinguished_name
 from protocol.x509.principal_rules import parse_rules
 
@@ -30,7 +30,8 @@ class CertificateNames:
         if self._rules is None:
             return ANONYMOUS
         name = self._rules.name(distinguished_name)
-        return None if name is None else Principal(name=name)
+        principal = None if name is None else Principal(name=name)
+        return None if principal is None or principal.name_bytes > MAX_NAME_BYTES else principal
 
 
 def _subject(certificate: bytes) -> str | None:

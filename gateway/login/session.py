@@ -23,7 +23,7 @@ from gateway.login.failed_logins import FAILURE_DELAY_S, FailedLogins
 from gateway.login.users import UsersHere
 from gateway.requests.call import Call, asks
 from gateway.requests.cluster import ClusterRefused
-from gateway.requests.context import Principal, RequestContext
+from gateway.requests.context import MAX_NAME_BYTES, Principal, RequestContext
 from protocol.framing import LENGTH_BYTES
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
@@ -203,13 +203,20 @@ class LoginSession:
         """Raises LoginFailed."""
         assert self._exchange is not None
         answer, identity = await self._exchange.respond(token)
-        if identity is not None and self._principal not in {None, Principal(name=identity.name)}:
-            assert self._principal is not None
-            text = f"Cannot change principals during re-authentication from User.{self._principal.name}: "
-            raise LoginFailed("principal changed", f"{text}User.{identity.name}")
         if identity is not None:
+            self._check_principal(Principal(name=identity.name))
             await self._enter_cluster(identity)
         return answer, identity
+
+    def _check_principal(self, principal: Principal) -> None:
+        """Raises LoginFailed."""
+        if principal.name_bytes > MAX_NAME_BYTES:
+            text = f"The name has {principal.name_bytes} bytes. The limit is {MAX_NAME_BYTES}."
+            raise LoginFailed("name too long", f"Authentication failed: {text}")
+        if self._principal not in {None, principal}:
+            assert self._principal is not None
+            text = f"Cannot change principals during re-authentication from User.{self._principal.name}: "
+            raise LoginFailed("principal changed", f"{text}User.{principal.name}")
 
     async def _enter_cluster(self, identity: Identity) -> None:
         """Raises LoginFailed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -80,13 +80,18 @@ class TokenVerifier:
         role = claims.get(self._settings.role_claim)
         if isinstance(role, list) and role:  # as in Pulsar, the first role counts
             role = role[0]
-        if not isinstance(role, str) or not role:
+        if not _is_text(role) or not role:
             raise LoginFailed("token without a role")
         expires = claims.get("exp")
         cluster = claims.get(self._settings.cluster_claim or "")
-        if cluster is not None and not isinstance(cluster, str):
+        if cluster is not None and not _is_text(cluster):
             raise LoginFailed("token with an invalid cluster")
         return TokenClaims(role, None if expires is None else float(expires), cluster)
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    """JSON may contain halves of surrogate pairs, which cannot be encoded."""
+    return isinstance(value, str) and value.encode(errors="replace").decode() == value
 
 
 def public_key(data: bytes) -> TokenKey:

@@ -15,6 +15,10 @@ from gateway.requests.policy import ALL_ALLOWED, Charges, Policy
 from gateway.security.acls import Requester
 from protocol.kafka.messages.records import ListOffsetsResponse
 
+MAX_NAME_BYTES = 2_048
+"""The limit for the name of a principal, in UTF-8. It has to fit into the PROXY header between gateways, so a client
+with a longer name cannot log in."""
+
 
 @dataclass(slots=True)
 class Client:
@@ -89,6 +93,10 @@ class Principal:
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"
+
+    @property
+    def name_bytes(self) -> int:
+        return len(self.name.encode())
 
     @staticmethod
     def named(text: str) -> Principal:

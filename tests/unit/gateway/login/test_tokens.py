@@ -22,9 +22,10 @@ from pydantic import ValidationError
 from gateway.login import key_sets
 from gateway.login.key_sets import KeySet, parse_key_set, token_keys
 from gateway.login.tokens import MAX_TOKEN_BYTES, InvalidKey, TokenVerifier, public_key, secret_key
-from gateway.requests.context import Principal
+from gateway.requests.context import MAX_NAME_BYTES, Principal
 from gateway.security_config import TokensSection
 from gateway.transport import watched_files
+from protocol.kafka.errors import ErrorCode
 from protocol.sasl.failure import LoginFailed
 from tests.support.tokens import Issuer, OneKey
 from tests.unit.gateway.login.login_scene import Scene, without_waiting
@@ -90,6 +91,8 @@ REFUSED: dict[str, Callable[[Issuer], str]] = {
     "cut": lambda issuer: issuer.token("a")[:-10],
     "empty": lambda issuer: "",
     "no role": lambda issuer: issuer.token(""),
+    "role that is no text": lambda issuer: issuer.token("\ud800"),
+    "cluster that is no text": lambda issuer: issuer.token("a", cluster="t/\ud800"),
     "number as role": lambda issuer: jwt.encode({"sub": 5}, issuer.key, algorithm="RS256"),
     "endless": lambda issuer: issuer.token("a" * MAX_TOKEN_BYTES),
     "infinite": lambda issuer: jwt.encode({"sub": "a", "exp": 1e400}, issuer.key, algorithm="RS256"),
@@ -101,7 +104,7 @@ REFUSED: dict[str, Callable[[Issuer], str]] = {
 async def test_tokens_that_are_refused(issuer: Issuer, kind: str) -> None:
     token = REFUSED[kind](issuer)
     with pytest.raises(LoginFailed) as failed:
-        await (await verifier_of(issuer)).verify(token)
+        await (await verifier_of(issuer, cluster_claim="cluster")).verify(token)
     assert len(token) < 20 or token[:20] not in str(failed.value)
 
 
@@ -340,6 +343,28 @@ async def test_bearer(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     await scene.shake_hands("OAUTHBEARER")
     answer = await scene.authenticate(f"n,,\x01auth=Bearer {issuer.token('role-1')}\x01\x01".encode())
     assert answer["error_code"] == 0 and scene.last.principal == Principal(name="role-1")
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+@pytest.mark.parametrize("over", [0, 1])
+async def test_a_name_has_a_longest_size(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch, mechanism: str, over: int
+) -> None:
+    """The limit counts bytes. Other gateways could not be told a longer name."""
+    without_waiting(monkeypatch)
+    scene = Scene(tokens=await verifier_of(issuer))
+    name = "ä" * (MAX_NAME_BYTES // 2) + "x" * over
+    await scene.shake_hands(mechanism)
+    token = issuer.token(name)
+    message = f"\0\0token:{token}" if mechanism == "PLAIN" else f"n,,\x01auth=Bearer {token}\x01\x01"
+    answer = await scene.authenticate(message.encode())
+    if over:
+        assert answer["error_code"] == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert answer["error_message"] == "Authentication failed: The name has 2049 bytes. The limit is 2048."
+        assert scene.last.principal is None and scene.last.ends
+        assert scene.counted(mechanism, "failed") == 1
+    else:
+        assert answer["error_code"] == 0 and scene.last.principal == Principal(name=name)
 
 
 GENERIC = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"

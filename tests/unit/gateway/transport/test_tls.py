@@ -22,7 +22,7 @@ from gateway.network.arrivals import Arrivals
 from gateway.network.connection import WRITE_HIGH_BYTES
 from gateway.network.turns import SLICE_S, Turns
 from gateway.observability.metrics import Metrics
-from gateway.requests.context import ANONYMOUS, Principal
+from gateway.requests.context import ANONYMOUS, MAX_NAME_BYTES, Principal
 from gateway.transport.certificates import Certificates, InvalidCertificate
 from gateway.transport.proxy import AwaitedProxyHeader
 from gateway.transport.tls import TlsConnection
@@ -336,6 +336,8 @@ async def test_names_in_certificates(lab: Lab) -> None:
     assert names("required").principal(certificate) == Principal(name="CN=alice,OU=eu")
     assert names("required", "RULE:^CN=(.*),OU=eu$/$1/U").principal(certificate) == Principal(name="ALICE")
     assert names("required", "RULE:^CN=bob$/x/").principal(certificate) is None
+    assert names("required", f"RULE:^CN=alice.*$/{'x' * MAX_NAME_BYTES}/").principal(certificate) is not None
+    assert names("required", f"RULE:^CN=alice.*$/{'x' * MAX_NAME_BYTES}x/").principal(certificate) is None
     assert names("required").principal(None) is None
     assert names("requested").principal(None) == ANONYMOUS == names("none").principal(certificate)
     assert names("required", "RULE:^CN=bob$/x/", "SASL_SSL").principal(certificate) == ANONYMOUS
