@@ -272,6 +272,12 @@ class Dispatcher:
             call.cluster.metrics.error(call.api.name, ErrorCode(code))
         return response
 
+    def charge_unanswered(self, call: Call, response: Response = None) -> None:
+        """Charge a request whose client has disconnected before its answer, as Kafka does."""
+        meter = call.context.meter
+        if meter is not None and meter.is_needed:
+            meter.charge(call, response)
+
     def encode(self, call: Call, response: Response) -> list[Buffer]:
         """The frame of the response. May be called in any thread."""
         if response is None:

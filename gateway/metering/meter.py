@@ -2,17 +2,20 @@
 
 Produce is charged for the bytes of the request, Fetch for the bytes of the records in the answer. A fetch above the
 quota gets an empty answer and is not charged, because the client will retry. The time of a request is what its handler
-uses of the event loop: time that the request waits is free, and so are decoding and encoding in threads.
+uses of the event loop: time that the request waits is free, and so are decoding and encoding in threads. A client that
+disconnects is charged for its requests, too.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kafka.protocol.api_key import ApiKey
 
+from gateway.busy_time import Measured
 from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.fetching.fetch_session import INITIAL_EPOCH
 from gateway.metering.mutations import MUTATIONS
@@ -51,11 +54,10 @@ class Meter:
             return handle(call)
         begun_s = time.perf_counter()
         try:
-            if call.api.key in _BOUNDED:
-                return self._handle_bounded(call, handle)
-            return handle(call)
+            bounded = call.api.key in _BOUNDED
+            return _measured(call, self._handle_bounded(call, handle) if bounded else handle(call))
         finally:
-            call.busy_s = time.perf_counter() - begun_s
+            call.busy_s += time.perf_counter() - begun_s
 
     def _handle_bounded(self, call: Call[Any], handle: Handle) -> Reply:
         now_ms = self._now_ms()
@@ -82,10 +84,11 @@ class Meter:
         now_ms = self._now_ms()
         key = call.api.key
         account = self._account(call)
-        request_ms = min(WINDOW_MS, account.charge(REQUEST_PERCENTAGE, call.busy_s * PERCENT, now_ms))
         if key is ApiKey.Produce:
             bytes_ms = account.charge(PRODUCER_BYTE_RATE, len(call.frame or b""), now_ms)
-            return response, bytes_ms if call.request.acks == 0 or bytes_ms > request_ms else request_ms
+            is_exempt = call.request.acks == 0  # from the quota of time, as in Kafka
+            return response, bytes_ms if is_exempt else max(bytes_ms, _charge_time(account, call, now_ms))
+        request_ms = _charge_time(account, call, now_ms)
         if key is ApiKey.Fetch:
             return _charge_fetch(account, call, response, request_ms, now_ms)
         limit = account.limits.get(MUTATION_RATE)
@@ -101,6 +104,17 @@ class Meter:
 
     def _account(self, call: Call[Any]) -> Account:
         return self._quotas.account(call.context.principal.name, call.client_id or "")
+
+
+def _charge_time(account: Account, call: Call[Any], now_ms: float) -> int:
+    return min(WINDOW_MS, account.charge(REQUEST_PERCENTAGE, call.busy_s * PERCENT, now_ms))
+
+
+def _measured(call: Call[Any], reply: Reply) -> Reply:
+    """What the preparation of a reply uses of the event loop is charged, too."""
+    if reply.preparation is not None:
+        return Reply.after(Measured(reply.preparation, call, then=partial(_measured, call)))
+    return reply
 
 
 def _charge_fetch(

@@ -60,7 +60,9 @@ class RepeatedCharges:
         return of_time is None or of_time[0].has_room(busy_s * PERCENT, of_time[1])
 
     def record(self, size_bytes: int, busy_s: float) -> None:
-        """Charge a request for which `has_room` has just returned True."""
+        """Charge a request, also above the quotas."""
+        if self._version != self._state.quotas_version:
+            self._find()
         now_ms = self._now_ms()
         for quota, amount in (self._bytes, size_bytes), (self._time, busy_s * PERCENT):
             if quota is not None:

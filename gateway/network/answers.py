@@ -87,8 +87,8 @@ class Answers:
         self._in_flight = host.metrics.in_flight
         self.places: deque[Place] = deque()
         """The places of the answers that are not written yet."""
-        self.encoding: set[asyncio.Future[list[Buffer]]] = set()
-        """Answers that are being encoded in threads."""
+        self.encoding: dict[asyncio.Future[list[Buffer]], Place] = {}
+        """Answers that are being encoded in threads, with their places."""
         self._writes_soon = False
         self._closed = False
 
@@ -102,6 +102,7 @@ class Answers:
         assert place.call is not None
         dispatcher = self._host.dispatcher
         if self._closed:
+            dispatcher.charge_unanswered(place.call, response)
             return
         try:
             response = dispatcher.complete(place.call, response)
@@ -127,11 +128,11 @@ class Answers:
 
     def _encode_large(self, place: Place, call: Call, response: Response) -> None:
         encoding = self._loop.run_in_executor(self._host.threads, self._host.dispatcher.encode, call, response)
-        self.encoding.add(encoding)
+        self.encoding[encoding] = place
         encoding.add_done_callback(lambda task: self._encoded(place, task))
 
     def _encoded(self, place: Place, task: asyncio.Future[list[Buffer]]) -> None:
-        self.encoding.discard(task)
+        self.encoding.pop(task, None)
         if self._closed or task.cancelled():
             return
         error = task.exception()
@@ -178,9 +179,18 @@ class Answers:
     def close(self) -> None:
         """The client has disconnected and waits for no answers."""
         self._closed = True
+        self._charge_unanswered()
         self._in_flight.value -= len(self.places)
         self.places.clear()
         for task in self.encoding:
             task.cancel()
         # the owner refers to this object: the reference cycle would stay until the garbage collector runs
         del self._owner
+
+    def _charge_unanswered(self) -> None:
+        """Charge the requests that nobody will answer. Those without a call are charged by the fast path of their API,
+        when the answer is known."""
+        encoding = {*self.encoding.values()}
+        for place in self.places:
+            if place.call is not None and place.buffers is None and place not in encoding:
+                self._host.dispatcher.charge_unanswered(place.call)

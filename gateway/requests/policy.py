@@ -76,7 +76,7 @@ class RepeatedCharges(Protocol):
         """Whether `charge_within` would charge this."""
 
     def record(self, size_bytes: int, busy_s: float) -> None:
-        """Charge a request for which `has_room` has just returned True."""
+        """Charge a request, also above the quotas."""
 
 
 class AllAllowed:

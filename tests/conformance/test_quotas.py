@@ -23,13 +23,21 @@ TOLERANCE_MS = 500
 class Limited:
     """A client with a client id, and so a quota, of its own."""
 
-    def __init__(self, conversation: Conversation) -> None:
-        self.client_id = f"limited-{uuid.uuid4()}"
+    def __init__(self, conversation: Conversation, client_id: str | None = None) -> None:
+        self.client_id = client_id or f"limited-{uuid.uuid4()}"
         self._client = conversation.connect()
 
     def call(self, api: str, version: int, **fields: Any) -> dict[str, Any]:
-        self._client.send_frame(encode_request(api, version, fields, client_id=self.client_id))
+        self._send(api, version, fields)
         return decode_response(api, version, self._client.read_frame())[1]
+
+    def send_and_reset(self, api: str, version: int, **fields: Any) -> None:
+        """Send a request, and break the connection at once."""
+        self._send(api, version, fields)
+        self._client.reset()
+
+    def _send(self, api: str, version: int, fields: dict[str, Any]) -> None:
+        self._client.send_frame(encode_request(api, version, fields, client_id=self.client_id))
 
 
 @contextmanager
@@ -87,6 +95,20 @@ def test_repeated_requests(conversation: Conversation, version: int) -> None:
             answer = client.call("Produce", version, **fields)
             conversation.say(answer["responses"][0]["partition_responses"][0]["error_code"])
             note_wait(conversation, answer, max(0, (number * len(request) / 10 - bound) / bound * 10_000))
+
+
+@case("Produce", [7])
+def test_bytes_of_a_client_that_has_disconnected(conversation: Conversation, version: int) -> None:
+    """They are charged, although nobody gets the answer."""
+    topic = conversation.topic("quota-left")
+    large, small = (produce_fields(version, {topic: {0: encode_records(records(n, size=100), 2)}}) for n in (300, 1))
+    large_bytes, small_bytes = (len(encode_request("Produce", version, fields)) for fields in (large, small))
+    bound_bytes = large_bytes // 2
+    with limited(conversation, "producer_byte_rate", bound_bytes / 10) as client:
+        client.send_and_reset("Produce", version, **large)
+        again = Limited(conversation, client.client_id)
+        calls = range(bound_bytes // (2 * small_bytes))  # so many would not exceed the quota
+        conversation.say({"waits": any(again.call("Produce", version, **small)["throttle_time_ms"] for _ in calls)})
 
 
 @case("Fetch", [4, 11, 12])

@@ -130,6 +130,11 @@ class RawClient:
     def close(self) -> None:
         self._socket.close()
 
+    def reset(self) -> None:
+        """Close without waiting for anything that was sent or is to be received (RST)."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
     def call(self, api: str, version: int, **fields: Any) -> dict[str, Any]:
         """Send one request and return the body of its response."""
         return self.receive(api, version, self.send(api, version, **fields))

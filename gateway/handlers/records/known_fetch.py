@@ -66,7 +66,7 @@ class KnownFetches:
     def close(self) -> None:
         """The client has disconnected."""
         for fetch in tuple(self._waiting or ()):
-            fetch.stop()
+            fetch.leave()
 
 
 def _is_common(call: Call[FetchRequest]) -> bool:

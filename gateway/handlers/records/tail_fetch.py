@@ -263,6 +263,12 @@ class TailFetch:
         for tail in self._waits_at:
             tail.log.waiters.discard(self)
 
+    def leave(self) -> None:
+        """The client has disconnected. The fetch is charged for its time."""
+        self.stop()
+        if self._tails.charges is not None:
+            self._tails.charges.record(0, self._used_s)
+
     def log_moved(self) -> None:
         """Check again, once for all logs that change in the same turn of the event loop."""
         if not self._is_looking:

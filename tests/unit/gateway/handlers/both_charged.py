@@ -73,6 +73,27 @@ class BothCharged:
         assert self.ways.taken == taken
         return self.compare()
 
+    async def run_and_leave(self, *frames: bytes, taken: int) -> list[int]:
+        """The client disconnects before it gets an answer. Then the broker acknowledges what was sent to it."""
+
+        async def run(way: Way) -> list[bytes]:
+            for frame in frames:
+                way.client.ask(frame)
+            await way.scene.run()
+            assert not way.client.received
+            way.client.close()
+            await way.scene.run()
+            way.broker.say(way.broker.answers())
+            await way.scene.run()
+            return []
+
+        self.ways.taken = 0
+        await self.ways.run(run)
+        assert self.ways.taken == taken
+        found = self.compare()
+        self.reconnect()
+        return found
+
     def compare(self) -> list[int]:
         """What was used, and for how long the client was muted since the last comparison."""
         muted_ms, expected_ms = self.muted_ms[self.ways.straight], self.muted_ms[self.ways.general]

@@ -53,6 +53,13 @@ async def test_a_quota_that_changes_while_a_request_waits(both: BothCharged) -> 
     assert await both.run(lambda way: set_quota(way, REQUEST_PERCENTAGE, None), one(8, 7), taken=1) == []
 
 
+@pytest.mark.parametrize("percentage", [10, 1])
+async def test_a_client_that_leaves_is_charged(both: BothCharged, percentage: float) -> None:
+    both.set(REQUEST_PERCENTAGE, percentage)
+    await both.run_and_leave(one(8, 5), one(8, 6), taken=2)
+    assert both.used()["c", REQUEST_PERCENTAGE] == 200 * BUSY_S
+
+
 async def test_refused_offsets_are_charged(both: BothCharged) -> None:
     both.set(REQUEST_PERCENTAGE, 10)
     both.ways.each(lambda way: setattr(way.broker, "error", ServerError.PersistenceError))

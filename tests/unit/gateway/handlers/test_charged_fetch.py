@@ -9,6 +9,7 @@ import pytest
 
 from gateway.handlers.records.tail_fetch import Tails
 from gateway.log.reading import receipt_lookup
+from gateway.log.reading.waiters import Waiters
 from gateway.security.quota_entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from tests.unit.gateway.handlers.both_charged import EXPIRED_MS, BothCharged, set_quota
 from tests.unit.gateway.handlers.both_ways import OTHER, TOPIC, Way
@@ -94,6 +95,20 @@ async def test_a_quota_that_changes_while_a_fetch_waits(both: BothCharged, event
 async def test_more_records_arrive_than_the_quota_allows_at_once(both: BothCharged) -> None:
     await waits(both, SIZE_BYTES / 5, lambda way: None, batches=BATCHES)
     assert both.used()["c", CONSUMER_BYTE_RATE] == 2 * SIZE_BYTES
+
+
+@pytest.mark.parametrize("before", [None, 10 * ALL_BYTES])
+async def test_a_client_that_leaves_is_charged_for_its_time(
+    both: BothCharged, monkeypatch: pytest.MonkeyPatch, before: float | None
+) -> None:
+    """Not for records, which it did not get."""
+    await both.ways.ask(one(VERSION, 0, max_wait_ms=30_000))
+    both.each_takes(monkeypatch, Waiters, "add", BUSY_S)
+    both.set(CONSUMER_BYTE_RATE, before)
+    both.set(REQUEST_PERCENTAGE, 10)
+    await both.run_and_leave(one(VERSION, END, max_wait_ms=30_000), taken=1)
+    assert both.used()["c", REQUEST_PERCENTAGE] == 100 * BUSY_S
+    assert not both.used().get(("c", CONSUMER_BYTE_RATE))
 
 
 async def waits(both: BothCharged, before: float | None, event: Event, batches: int) -> None:

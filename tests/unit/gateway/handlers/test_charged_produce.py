@@ -13,7 +13,7 @@ from gateway.log.reading import receipt_lookup
 from gateway.security.quota_entities import CONNECTION_RATE, MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from protocol.pulsar.pulsar_commands_pb2 import ServerError
 from tests.unit.gateway.handlers.both_charged import ANYBODY, CLIENT_IDS, EXPIRED_MS, BothCharged, set_quota
-from tests.unit.gateway.handlers.both_ways import BothWays
+from tests.unit.gateway.handlers.both_ways import OTHER, BothWays
 from tests.unit.gateway.handlers.test_known_produce import batch, idempotent, request
 
 FRAME = request(9, batch())
@@ -138,6 +138,28 @@ async def test_repeated_batches_are_charged(both: BothCharged) -> None:
     frames = [request(9, idempotent(sequence)) for sequence in (0, 3, 3, 0, 6)]
     assert await both.ask(*frames, taken=4) == []
     assert both.used()["c", PRODUCER_BYTE_RATE] == sum(len(frame) - 4 for frame in frames)
+
+
+@pytest.mark.parametrize("byte_rate", [SIZE_BYTES, 1])
+async def test_a_client_that_leaves_is_charged(
+    both: BothCharged, monkeypatch: pytest.MonkeyPatch, byte_rate: float
+) -> None:
+    both.each_takes(monkeypatch, PartitionLog, "append", BUSY_S)
+    both.set(PRODUCER_BYTE_RATE, byte_rate)
+    both.set(REQUEST_PERCENTAGE, 10)
+    await both.run_and_leave(FRAME, FRAME, taken=2)
+    assert both.used()["c", PRODUCER_BYTE_RATE] == 2 * SIZE_BYTES
+    assert both.used()["c", REQUEST_PERCENTAGE] == 200 * BUSY_S
+
+
+async def test_an_append_after_a_preparation_is_charged_for_its_time(
+    both: BothCharged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No log of the topic is open."""
+    both.each_takes(monkeypatch, PartitionLog, "append", BUSY_S)
+    both.set(REQUEST_PERCENTAGE, 10)
+    assert await both.ask(request(9, batch(), topic=OTHER), taken=0) == []
+    assert both.used()["c", REQUEST_PERCENTAGE] == 100 * BUSY_S
 
 
 @pytest.mark.parametrize("seed", range(6))

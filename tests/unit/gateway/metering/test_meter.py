@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from gateway.fan_out import fan_out
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession, FetchSessions, record_if_changed
 from gateway.handlers.table import APIS
@@ -72,9 +75,60 @@ def test_bytes_of_produce_are_those_of_the_request() -> None:
 
 def test_without_acks_only_bytes_count() -> None:
     scene = Scene("request_percentage", 1)
-    call = scene.call(PRODUCE, 9, ProduceRequest(acks=0))
-    call.busy_s = 5.0
-    assert scene.meter.charge(call, None) == (None, 0)
+    for acks, throttle_time_ms in ((0, 0), (-1, 0), (-1, 1_000)):
+        call = scene.call(PRODUCE, 9, ProduceRequest(acks=acks))
+        call.busy_s = 0.1
+        assert scene.meter.charge(call, None) == (None, throttle_time_ms)
+
+
+async def test_the_work_of_preparations_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that of their parts, which run in tasks of their own. The time that they wait is free."""
+    scene, clock_s = Scene("request_percentage", 1), [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock_s[0])
+
+    def work() -> None:
+        clock_s[0] += 1
+
+    async def part(_: int) -> None:
+        work()
+        await asyncio.sleep(0)
+        work()
+
+    async def second() -> Reply:
+        work()
+        return Reply(None)
+
+    async def first() -> Reply:
+        work()
+        await fan_out(part, [1, 2])
+        waiting = asyncio.create_task(part(3))
+        await waiting
+        work()
+        return Reply.after(second())
+
+    def handle(call: Call[Any]) -> Reply:
+        work()
+        return Reply.after(first())
+
+    call = scene.call(3, 1, APIS[3].request())
+    reply = scene.meter.handle(call, handle)
+    while reply.preparation is not None:
+        reply = await asyncio.create_task(reply.preparation)
+    assert call.busy_s == clock_s[0] - 2 == 8
+
+
+async def test_a_preparation_that_has_not_begun_may_be_closed() -> None:
+    scene = Scene("request_percentage", 1)
+
+    async def prepare() -> Reply:
+        return Reply(None)
+
+    def handle(call: Call[Any]) -> Reply:
+        return Reply.after(prepare())
+
+    preparation = scene.meter.handle(scene.call(3, 1, APIS[3].request()), handle).preparation
+    assert preparation is not None
+    preparation.close()
 
 
 @pytest.mark.parametrize(("session_epoch", "session_id"), [(0, 0), (-1, 0), (3, 7)])

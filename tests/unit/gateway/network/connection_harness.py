@@ -46,6 +46,8 @@ class FakeDispatcher:
         self.entrance = entrance
         self.begun: list[str] = []
         self.expected: list[str] = []
+        self.unanswered: list[str] = []
+        """Requests that were charged after their client has disconnected."""
         self.client: Client | None = None
         self.principal = ANONYMOUS
         self.closed = 0
@@ -79,6 +81,9 @@ class FakeDispatcher:
 
     def complete(self, call: Call, response: Any) -> Any:
         return response
+
+    def charge_unanswered(self, call: Call, response: Any = None) -> None:
+        self.unanswered.append(cast(str, call.request)[1:])
 
     def encode(self, call: Call, response: Any) -> list[Buffer]:
         if response == "badE":

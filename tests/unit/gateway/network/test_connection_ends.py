@@ -70,6 +70,27 @@ async def test_a_lost_connection_cancels_what_it_waits_for() -> None:
     assert conversation.connection not in conversation.server.connections
 
 
+async def test_unanswered_requests_of_a_lost_connection_are_charged() -> None:
+    conversation = Conversation()
+    conversation.feed(frame("n1") + frame("f2") + frame("f3") + frame("p4") + frame("n5"))
+    await settle()
+    conversation.dispatcher.futures["3"].set_result("3")
+    await settle()
+    conversation.lose()
+    await settle()
+    assert conversation.dispatcher.unanswered == ["2", "4"], "the first and third were charged with their answers"
+
+
+async def test_a_request_whose_answer_is_being_encoded_is_not_charged_again() -> None:
+    conversation = Conversation()
+    conversation.feed(frame("f1"))
+    conversation.dispatcher.futures["1"].set_result("longE")
+    await asyncio.sleep(0)
+    conversation.lose()
+    await settle()
+    assert conversation.dispatcher.unanswered == []
+
+
 async def test_answers_that_come_while_closing_harm_nothing() -> None:
     conversation = Conversation()
     conversation.feed(frame("f1") + frame("s2"))
