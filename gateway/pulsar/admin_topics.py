@@ -6,7 +6,6 @@ https://pulsar.apache.org/docs/4.0.x/admin-api-topics/
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -81,7 +80,6 @@ class StoredEntry:
     position: Position
     index: int | None
     """The broker entry index of the entry's last message."""
-    publish_time_ms: int | None
     num_messages: int
     marker_type: int | None = None
     """Set for an entry that a broker wrote for replication or transactions."""
@@ -221,7 +219,7 @@ class TopicsAdmin:
         return (await self.managed_ledger(topic)).properties
 
     async def entry(self, topic: str, position: Position) -> StoredEntry | None:
-        """Index and publish time of one entry, without its payload; None if the entry does not exist."""
+        """Index and message count of one entry, without its payload; None if the entry does not exist."""
         path = topic_path(topic, "ledger", str(position.ledger_id), "entry", str(position.entry_id))
         try:
             response = await self._http.request("HEAD", path, refusal=_BEHIND_LAST_ENTRY)
@@ -230,12 +228,10 @@ class TopicsAdmin:
                 return None
             raise
         index = response.headers.get("X-Pulsar-Broker-Entry-METADATA-index")
-        published = response.headers.get("X-Pulsar-publish-time")
         marker = response.headers.get("X-Pulsar-marker-type")
         return StoredEntry(
             position=position,
             index=None if index is None else int(index),
-            publish_time_ms=None if published is None else _timestamp_ms(published),
             num_messages=int(response.headers.get("X-Pulsar-num-batch-message", "1")),
             marker_type=None if marker is None else int(marker),
         )
@@ -287,7 +283,3 @@ def _position(text: str) -> Position:
 
 def _ledger(found: Mapping[str, int]) -> Ledger:
     return Ledger(found["ledgerId"], found["entries"], found["size"])
-
-
-def _timestamp_ms(text: str) -> int:
-    return round(datetime.fromisoformat(text).timestamp() * 1000)

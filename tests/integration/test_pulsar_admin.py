@@ -30,7 +30,7 @@ def test_the_admin_api_finds_entries_by_position_and_time(pulsar: PulsarAddresse
         last = await sends.receipt(2)
         stored = await topics.entry(topic, sends.receipts[1])
         assert stored is not None
-        assert (stored.index, stored.num_messages, stored.publish_time_ms) == (19, 10, PUBLISH_TIME_MS + 10)
+        assert (stored.index, stored.num_messages) == (19, 10)
         assert await topics.entry(topic, last._replace(entry_id=99)) is None
         assert await topics.entry(topic, Position(1 << 40, 0)) is None
         assert await topics.position_at(topic, PUBLISH_TIME_MS + 1) == sends.receipts[1]

@@ -55,7 +55,7 @@ class EntryLookup:
         async with aclosing(read_entries(self._client, topic, position, position)) as entries:
             async for entry in entries:
                 if entry.position == position:
-                    return StoredEntry(position, entry.index, entry.publish_time_ms, entry.num_messages)
+                    return StoredEntry(position, entry.index, entry.num_messages)
         return None
 
     async def end(self, topic: str, last: Position) -> int:

@@ -212,7 +212,7 @@ class FakeAdminTopics:
 
     async def entry(self, topic: str, position: Position) -> StoredEntry:
         """The first entry of the topic: the gateway counts from its index."""
-        return StoredEntry(position, self._broker.first_index[topic], None, 1, None)
+        return StoredEntry(position, self._broker.first_index[topic], 1)
 
     async def internal_stats(self, topic: str) -> Any:
         return SimpleNamespace(pending_adds=0, entries_added=0, ledgers=())

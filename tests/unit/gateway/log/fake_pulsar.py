@@ -214,5 +214,5 @@ class FakeTopic:
         for at, index, _, metadata in self.entries:
             if at == position:
                 marker_type = metadata.marker_type if metadata.HasField("marker_type") else None
-                return StoredEntry(position, index, None, metadata.num_messages_in_batch, marker_type)
+                return StoredEntry(position, index, metadata.num_messages_in_batch, marker_type)
         return None

@@ -27,7 +27,7 @@ class FakeTopic:
             for entry_id, count in enumerate(counts):
                 index += count
                 position = Position(ledger.ledger_id, entry_id)
-                self.entries[position] = StoredEntry(position, index, None, count)
+                self.entries[position] = StoredEntry(position, index, count)
         self.end_offset = index + 1
         self.cursors: dict[str, tuple[Position, dict[str, int]]] = {}
         self.dispatched: list[tuple[str, Position]] = []

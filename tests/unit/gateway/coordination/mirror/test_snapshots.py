@@ -49,7 +49,7 @@ async def test_what_is_written_meanwhile_is_not_taken_for_markers() -> None:
     class Growing(FakeSubscription):
         async def last_position(self) -> Position:
             last = await super().last_position()
-            topic.entries[at(2)] = StoredEntry(at(2), 2, None, 1)
+            topic.entries[at(2)] = StoredEntry(at(2), 2, 1)
             return last
 
     topic.cursors["g"] = (at(-1), {})
