@@ -120,6 +120,7 @@ class CatchUpReaders:
     def _admit(self) -> None:
         """Open readers for waiting positions, as far as other readers can be closed."""
         self._timer = None
+        self._remove([reader for reader in self._all() if reader.is_broken])
         giving_way = self._giving_way()
         while self._waiting:
             position = next(iter(self._waiting))
@@ -143,22 +144,21 @@ class CatchUpReaders:
     def _giving_way(self) -> list[CatchUpReader]:
         """The readers that may be closed; the last one is closed first."""
         now = time.monotonic()
-        broken = [reader for reader in self._all() if reader.is_broken]
         drained, over = [], []
         for reader in sorted(self._all(), key=lambda reader: reader.delivered_at or 0, reverse=True):
-            if reader.delivered_at is None or reader.is_broken:
+            if reader.delivered_at is None:
                 continue
             if reader.drained:
                 drained.append(reader)
             elif now - reader.delivered_at >= TURN_S:
                 over.append(reader)
-        return self._unproductive(now) + over + drained + broken
+        return self._unproductive(now) + over + drained
 
     def _unproductive(self, now: float) -> list[CatchUpReader]:
         """At most one reader at a time: where Pulsar is slow for all readers, most continue."""
         if now - self._gave_up_at < CHECK_S:
             return []
-        idle = [reader for reader in self._all() if reader.delivered_at is None and not reader.is_broken]
+        idle = [reader for reader in self._all() if reader.delivered_at is None]
         oldest = min(idle, key=lambda reader: reader.started_at, default=None)
         if oldest is None or now - oldest.started_at < UNPRODUCTIVE_S:
             return []

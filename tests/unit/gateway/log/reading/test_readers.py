@@ -174,3 +174,25 @@ async def test_positions_without_a_waiting_fetch_are_skipped(monkeypatch: pytest
     assert [list(scene.readers._readers)] == [[scene.logs[2]]]
     scene.logs[2].waiters = FakeLog().waiters
     scene.close()
+
+
+async def test_a_failed_reader_whose_own_partition_waits_holds_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is replaced there, and must not be closed once more for the next partition."""
+    scene = Scene(partitions=3, max_readers=2)
+    monkeypatch.setattr(FakeReader, "deliver", lambda self: None)
+    scene.want(0, 1)
+    await settle()
+    monkeypatch.undo()
+    scene.offsets[0] = 5
+    scene.want(0, 2)
+    scene.topic.readers[0].lose(ConnectionLostError("lost"))
+    scene.topic.readers[1].deliver()
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    await settle()
+    assert failures == []
+    assert scene.take(0)
+    assert scene.take(1)
+    await settle()
+    assert scene.take(2)
+    scene.close()
