@@ -20,7 +20,6 @@ from gateway.log.entries.decoding import OrderedConversions
 from gateway.log.entries.log_entry import LogEntry, from_pulsar
 from gateway.log.reading.waiters import QUIET_S, Waiters
 from gateway.log.resources import Resources
-from gateway.log.shared_run import outcome_of
 from gateway.pulsar.errors import ClientClosedError, ListenerError, PulsarError
 from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position
@@ -115,16 +114,23 @@ class TailFollower:
 
     async def last_position(self) -> Position:
         """The last entry of the topic, as the broker reports it. Raises PulsarError."""
-        if self._stopped:
-            raise ClientClosedError("the log is closed")
+        self._check_open()
         if self._reader is None or self._reader.closed:
             self._reader = None
             if self._opening is None:
                 self._opening = run_once("open tail reader", self._open())
-            await outcome_of(self._opening)
+            await asyncio.wait([self._opening])
+            self._check_open()
         if self._reader is None:
-            return await self._resources.client.last_position(self.pulsar_topic)
-        return await self._reader.last_position()
+            last = await self._resources.client.last_position(self.pulsar_topic)
+        else:
+            last = await self._reader.last_position()
+        self._check_open()  # nothing is read any more up to this entry
+        return last
+
+    def _check_open(self) -> None:
+        if self._stopped:
+            raise ClientClosedError("the log is closed")
 
     def stop(self) -> None:
         """From now on no entries are wanted."""

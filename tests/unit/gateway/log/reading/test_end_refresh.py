@@ -10,6 +10,7 @@ import pytest
 
 from gateway.log.reading import end_refresh
 from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError, TopicNotFoundError
+from gateway.pulsar.position import Position
 from tests.unit.gateway.log.fake_pulsar import FakeReader
 from tests.unit.gateway.log.log_scene import Scene, batch, settle
 
@@ -98,3 +99,41 @@ async def test_a_closed_log_reads_nothing_more(scene: Scene) -> None:
     with pytest.raises(PulsarError):
         await scene.log.end.refresh()
     assert all(reader.closed for reader in scene.topic.readers)
+
+
+async def test_a_log_that_is_closed_while_its_reader_is_opened_fails_its_refresh(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With an error that fetches expect: another one fails their other partitions, too."""
+    scene = Scene()
+    monkeypatch.setattr(scene.topic, "open_reader", never)
+    refresh = asyncio.create_task(scene.log.end.refresh())
+    await settle()
+    await scene.log.close()
+    with pytest.raises(ClientClosedError):
+        await refresh
+
+
+async def test_a_log_that_is_closed_while_pulsar_is_asked_for_its_end_fails_its_refresh(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pulsar names an entry that no reader will read any more."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+    last_position = FakeReader.last_position
+
+    async def late(reader: FakeReader) -> Position:
+        asked.set()
+        await answer.wait()
+        return await last_position(reader)
+
+    monkeypatch.setattr(FakeReader, "last_position", late)
+    scene.topic.readers[-1].permits = -1_000_000
+    scene.topic.write(bytes(batch(2)), 2, "other", 1)
+    refresh = asyncio.create_task(scene.log.end.refresh())
+    await asked.wait()
+    await scene.log.close()
+    answer.set()
+    await settle()
+    assert refresh.done()
+    with pytest.raises(ClientClosedError):
+        await refresh
