@@ -194,7 +194,7 @@ class TopicsAdmin:
         """Ledgers and cursors. Loads the topic."""
         found = await self._http.get_json(topic_path(topic, "internalStats"))
         ledgers = [_ledger(ledger) for ledger in found["ledgers"]]
-        if ledgers and found["state"] == "LedgerOpened":  # Pulsar lists the open ledger as empty
+        if ledgers and not ledgers[-1].entries:  # Pulsar lists the last ledger as empty until it is closed
             ledgers[-1] = Ledger(ledgers[-1].ledger_id, found["currentLedgerEntries"], found["currentLedgerSize"])
         return InternalStats(
             ledgers=tuple(ledgers),

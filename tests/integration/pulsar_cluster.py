@@ -93,6 +93,10 @@ class Operations:
         """Delete the data of every closed ledger, consumed or not."""
         await self._http.request("DELETE", topic_path(topic, "truncate"))
 
+    async def terminate(self, topic: str) -> None:
+        """Let the topic accept no more entries."""
+        await self._http.request("POST", topic_path(topic, "terminate"))
+
     async def compact(self, topic: str) -> None:
         """Start a compaction."""
         await self._http.request("PUT", topic_path(topic, "compaction"))

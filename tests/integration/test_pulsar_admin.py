@@ -41,6 +41,36 @@ def test_the_admin_api_finds_entries_by_position_and_time(pulsar: PulsarAddresse
     run(pulsar, test)
 
 
+def test_a_terminated_topic_lists_its_entries(pulsar: PulsarAddresses) -> None:
+    """Pulsar closes its ledger, and still lists it as empty."""
+
+    async def test(cluster: Cluster) -> None:
+        topics, topic, sends = cluster.admin.topics, await cluster.new_topic(), Sends()
+        producer = await cluster.client.open_producer(topic, sends)
+        for _ in range(3):
+            producer.send([b"x"], num_messages=1, publish_time_ms=PUBLISH_TIME_MS)
+        await sends.receipt(2)
+        await cluster.operations.terminate(topic)
+        assert [ledger.entries for ledger in (await topics.internal_stats(topic)).ledgers] == [3]
+        await cluster.operations.unload(topic)
+        assert [ledger.entries for ledger in (await topics.internal_stats(topic)).ledgers] == [3]
+
+    run(pulsar, test)
+
+
+def test_the_admin_api_finds_an_entry_with_an_impossible_publish_time(pulsar: PulsarAddresses) -> None:
+    async def test(cluster: Cluster) -> None:
+        topics, topic, sends = cluster.admin.topics, await cluster.new_topic(), Sends()
+        producer = await cluster.client.open_producer(topic, sends)
+        for publish_time_ms in (2**62, 2**64 - 1):
+            sent = producer.send([b"x"], num_messages=1, publish_time_ms=publish_time_ms)
+            stored = await topics.entry(topic, await sends.receipt(sent))
+            assert stored is not None
+            assert stored.index == sent
+
+    run(pulsar, test)
+
+
 def test_an_emptied_topic_still_knows_its_end(pulsar: PulsarAddresses) -> None:
     async def test(cluster: Cluster) -> None:
         topics, topic, sends = cluster.admin.topics, await cluster.new_topic(), Sends()
