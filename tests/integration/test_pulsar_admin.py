@@ -5,6 +5,7 @@ import secrets
 
 import pytest
 
+from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import TopicPolicy
 from gateway.pulsar.position import Position
@@ -67,6 +68,21 @@ def test_the_admin_api_finds_an_entry_with_an_impossible_publish_time(pulsar: Pu
             stored = await topics.entry(topic, await sends.receipt(sent))
             assert stored is not None
             assert stored.index == sent
+
+    run(pulsar, test)
+
+
+def test_an_entry_with_large_properties_is_found(pulsar: PulsarAddresses) -> None:
+    """The admin API fails to return it."""
+
+    async def test(cluster: Cluster) -> None:
+        topic, sends = await cluster.new_topic(), Sends()
+        producer = await cluster.client.open_producer(topic, sends)
+        large = [("kafka.checkpoint", "x" * 20_000)]
+        producer.send([b"x"], num_messages=3, publish_time_ms=PUBLISH_TIME_MS, properties=large)
+        stored = await EntryLookup(cluster.client, cluster.admin).entry(topic, await sends.receipt(0))
+        assert stored is not None
+        assert (stored.index, stored.num_messages) == (2, 3)
 
     run(pulsar, test)
 

@@ -1,7 +1,8 @@
 """Looks up single entries: their index, hence their offsets.
 
 The admin API returns them without the payload. But brokers (4.0.7) decompress the requested entry, and never answer
-when that fails, as with compressed messages that are chunked or encrypted: such entries are read instead.
+when that fails, as with compressed messages that are chunked or encrypted. And they return the entry's properties in an
+HTTP header, and status 500 if that has more than 8 KB, as with large checkpoints. Such entries are read instead.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import structlog
 from gateway.log.bounds.empty_end import empty_end
 from gateway.log.entries.entry_stream import read_entries
 from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import StoredEntry
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 
 ANSWER_S = 2.0
+FAILED = 500
+"""The HTTP status for an entry that the broker cannot return."""
 READ_FOR_S = 60.0
 """After this time the admin API is tried again: it may only have been slow."""
 
@@ -44,6 +48,9 @@ class EntryLookup:
             except TimeoutError:
                 log.info("the admin API does not return an entry: reading it instead", topic=topic, position=position)
                 self._read_for_a_while(topic)
+            except AdminError as error:
+                if error.status != FAILED:
+                    raise
         return await self._read(topic, position)
 
     def _read_for_a_while(self, topic: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from gateway.log.reading import entry_lookup
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
@@ -52,6 +53,36 @@ async def test_what_it_never_answers_is_read_and_not_asked_for_again(
     assert asked == [Position(3, 1)]
     assert all(reader.closed for reader in topic.readers)
     assert await lookup.end("topic", topic.last) == 9
+
+
+async def test_an_entry_that_the_admin_api_fails_to_return_is_read(
+    topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers return properties as an HTTP header, which has at most 8 KB: a checkpoint may be longer."""
+    entry, failing = topic.entry, Position(3, 1)
+
+    async def fail_for_one(name: str, position: Position) -> Any:
+        if position == failing:
+            raise AdminError(500, "Server Error")
+        return await entry(name, position)
+
+    monkeypatch.setattr(topic, "entry", fail_for_one)
+    lookup = lookup_in(topic)
+    found = await lookup.entry("topic", failing)
+    assert found is not None
+    assert (found.index, found.num_messages) == (3, 1)
+    assert await lookup.entry("topic", Position(3, 2)) is not None
+    assert len(topic.readers) == 1, "the others are looked up as before"
+
+
+async def test_a_failure_of_the_admin_api_is_not_hidden(topic: FakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: Any) -> None:
+        raise AdminError(503, "unavailable")
+
+    monkeypatch.setattr(topic, "entry", fail)
+    with pytest.raises(AdminError):
+        await lookup_in(topic).entry("topic", Position(3, 1))
+    assert not topic.readers
 
 
 async def test_an_emptied_log_ends_where_its_last_index_says(topic: FakeTopic) -> None:
