@@ -20,6 +20,8 @@ from gateway.pulsar.reader import Entry, Reader, Start
 MAX_PERMITS = 1_000
 PERMITS_GROWTH = 4
 """The first request is for one message: most callers want one entry, but a broker reads a hundred if permitted."""
+QUEUED_BYTES = 8 * 1024 * 1024
+"""The approximate size of the entries that may wait for their caller."""
 READ_TIMEOUT_S = 10.0
 NOTHING = Position(-1, -1)
 AllRead = Callable[[Position], Awaitable[bool]]
@@ -116,15 +118,17 @@ async def read_on(
     ``window`` counts the permits that the reader already has. Other tasks can run between entries, however many of them
     have already arrived. Raises the errors of ``read_entries``.
     """
-    window, permits, slices = window or FlowWindow(), 1, Slices()
+    window, permits, message_bytes, slices = window or FlowWindow(), 1, 1, Slices()
     while True:
         await slices.pause()
-        if window.top_up(reader, permits):
+        if window.top_up(reader, max(1, min(permits, QUEUED_BYTES // message_bytes))):
             permits = min(MAX_PERMITS, permits * PERMITS_GROWTH)
         entry = await _next_entry(queue, behind, all_read)
         if entry is None:
             return
         window.used(entry)
+        size_bytes = max(1, len(entry.payload) // entry.permits)
+        message_bytes = max(size_bytes, (7 * message_bytes + size_bytes) // 8)
         behind = entry.position
         yield entry
         if entry.position >= last:
