@@ -17,6 +17,8 @@ from protocol.pulsar.pulsar_commands_pb2 import MessageMetadata
 
 MAX_PENDING = 10
 """The maximum number of incomplete messages of one log; Pulsar's consumers have the same default."""
+PIECE_BYTES = 400
+"""The memory that a chunk needs besides its data."""
 
 log = SparseLog(structlog.get_logger())
 
@@ -31,7 +33,7 @@ class ChunkedMessages:
 
     def __init__(self, max_bytes: int) -> None:
         self.size_bytes = 0
-        """The size of the chunks that wait for others."""
+        """The memory of the chunks that wait for others."""
         self._max_bytes = max_bytes
         self._pending: OrderedDict[bytes, list[memoryview]] = OrderedDict()
 
@@ -59,7 +61,7 @@ class ChunkedMessages:
     def _add(self, uuid: bytes, pieces: list[memoryview], entry: Entry) -> Entry | None:
         pieces.append(entry.payload)
         self._pending[uuid] = pieces
-        self.size_bytes += len(entry.payload)
+        self.size_bytes += len(entry.payload) + PIECE_BYTES
         if _is_last(entry.metadata):
             self._forget(uuid)
             return entry.with_payload(_unsplit(entry.metadata), memoryview(bytearray().join(pieces)))
@@ -68,7 +70,7 @@ class ChunkedMessages:
         return None
 
     def _forget(self, uuid: bytes) -> None:
-        self.size_bytes -= sum(map(len, self._pending.pop(uuid, ())))
+        self.size_bytes -= sum(len(piece) + PIECE_BYTES for piece in self._pending.pop(uuid, ()))
 
 
 def _is_last(metadata: MessageMetadata) -> bool:

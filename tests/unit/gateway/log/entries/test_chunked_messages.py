@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.log.entries.chunked_messages import MAX_PENDING, ChunkedMessages
+from gateway.log.entries.chunked_messages import MAX_PENDING, PIECE_BYTES, ChunkedMessages
 from gateway.log.entries.log_entry import Buffer, from_pulsar
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
@@ -20,7 +20,7 @@ from tests.unit.gateway.log.log_scene import Scene as LogScene
 from tests.unit.gateway.log.log_scene import settle
 from tests.unit.gateway.log.reading.test_catch_up import Scene as ReaderScene
 
-MAX_BYTES = 1_000
+MAX_BYTES = 10_000
 
 
 def piece(uuid: bytes, number: int, total: int, data: bytes, index: int = 0) -> Entry:
@@ -74,9 +74,19 @@ def test_what_never_ends_is_forgotten() -> None:
     chunked = ChunkedMessages(MAX_BYTES)
     begun = [piece(b"%d" % number, 0, 2, b"x", number) for number in range(MAX_PENDING + 1)]
     assert read(chunked, *begun) == []
-    assert chunked.size_bytes == MAX_PENDING
+    assert chunked.size_bytes == MAX_PENDING * (1 + PIECE_BYTES)
     assert chunked.lacks_pieces(piece(b"0", 1, 2, b"x"))
     assert not chunked.lacks_pieces(piece(b"1", 1, 2, b"x"))
+
+
+def test_pieces_without_bytes_are_not_free() -> None:
+    """Any producer may write millions of them, of one message."""
+    chunked, most = ChunkedMessages(MAX_BYTES), 0
+    for number in range(1_000):
+        from_pulsar(piece(b"a", number, 1_000_000, b"", number), max_bytes=MAX_BYTES, chunked=chunked)
+        most = max(most, sum(map(len, chunked._pending.values())))
+    assert most <= MAX_BYTES // PIECE_BYTES
+    assert chunked.size_bytes <= MAX_BYTES
 
 
 def write_message(topic: FakeTopic, uuid: bytes, pieces: int, between: int = 0) -> None:
