@@ -19,8 +19,9 @@ from gateway.log.entries.log_entry import LogEntry, is_kafka_format
 from gateway.pulsar.reader import Entry
 
 HEAVY_MESSAGES = 1_000
-HEAVY_BYTES = 1024 * 1024
-"""Native entries up to this count and decompressed size are converted in the event loop: a few milliseconds of work."""
+HEAVY_BYTES = 256 * 1024
+"""Native entries up to this count and decompressed size are converted in the event loop: a few milliseconds of work, or
+some tens of milliseconds if all of it is tiny properties."""
 
 T = TypeVar("T")
 
@@ -85,8 +86,9 @@ class DecodingThreads:
 def is_heavy(entry: Entry) -> bool:
     """Whether to convert the entry in a thread. Batches in Kafka's format only get offsets, without decompression."""
     metadata = entry.metadata
-    large = max(metadata.uncompressed_size, metadata.total_chunk_msg_size) > HEAVY_BYTES
-    return (large or metadata.num_messages_in_batch > HEAVY_MESSAGES) and not is_kafka_format(entry)
+    size_bytes = max(metadata.uncompressed_size, metadata.total_chunk_msg_size, len(entry.payload))
+    count = max(metadata.num_messages_in_batch, len(metadata.properties))
+    return (size_bytes > HEAVY_BYTES or count > HEAVY_MESSAGES) and not is_kafka_format(entry)
 
 
 async def converted(

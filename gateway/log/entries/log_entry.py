@@ -34,11 +34,15 @@ from protocol.kafka.offset_span import batch_extents, empty_batch, empty_batches
 from protocol.kafka.records import Record, encode_batch
 from protocol.pulsar.entry import EntryError, NativeMessage, iter_messages
 from protocol.pulsar.frames import encode_metadata_properties
+from protocol.pulsar.pulsar_commands_pb2 import KeyValue
 
 KAFKA_FORMAT = "kafka"
 KAFKA_FORMAT_PROPERTIES = encode_metadata_properties([(FORMAT_PROPERTY, KAFKA_FORMAT)])
 _FORMAT_KEY, _FORMAT_VALUE = FORMAT_PROPERTY.encode(), KAFKA_FORMAT.encode()
 _GATEWAYS_FORMATS = {_FORMAT_VALUE, MESSAGES_FORMAT.encode()}
+
+MAX_PROPERTIES = 100
+"""Gateways write a few properties. An entry with more is a native producer's: there may be hundreds of thousands."""
 
 _MAX_INT64 = 2**63 - 1
 NO_LIMIT = _MAX_INT64
@@ -70,8 +74,14 @@ class Slice(NamedTuple):
     next_offset: int
 
 
+def gateway_properties(entry: Entry) -> Sequence[KeyValue]:
+    """The entry's properties, if a gateway may have written them."""
+    properties = entry.metadata.properties
+    return properties if len(properties) <= MAX_PROPERTIES else ()
+
+
 def is_kafka_format(entry: Entry) -> bool:
-    for each in entry.metadata.properties:  # noqa: SIM110  # a generator costs as much again
+    for each in gateway_properties(entry):  # noqa: SIM110  # a generator costs as much again
         if each.key == _FORMAT_KEY and each.value == _FORMAT_VALUE:
             return True
     return False
@@ -79,7 +89,7 @@ def is_kafka_format(entry: Entry) -> bool:
 
 def holds_batches(entry: Entry) -> bool:
     """Whether a gateway wrote the entry, in either format."""
-    return any(p.key == _FORMAT_KEY and p.value in _GATEWAYS_FORMATS for p in entry.metadata.properties)
+    return any(p.key == _FORMAT_KEY and p.value in _GATEWAYS_FORMATS for p in gateway_properties(entry))
 
 
 def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None = None) -> LogEntry | None:

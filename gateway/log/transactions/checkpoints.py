@@ -13,6 +13,7 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from gateway.log.entries.entry_stream import read_entries
+from gateway.log.entries.log_entry import gateway_properties
 from gateway.log.reading.positions import back_from
 from gateway.log.resources import Resources
 from gateway.log.transactions.checkpoint import (
@@ -224,4 +225,4 @@ def _property(entry: Entry, name: str) -> str | None:
     if entry.metadata.HasField("replicated_from"):
         return None
     key = name.encode()
-    return next((p.value.decode(errors="replace") for p in entry.metadata.properties if p.key == key), None)
+    return next((p.value.decode(errors="replace") for p in gateway_properties(entry) if p.key == key), None)

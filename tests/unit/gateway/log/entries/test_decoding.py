@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.log.entries.decoding import HEAVY_BYTES, HEAVY_MESSAGES, DecodingThreads, OrderedConversions, is_heavy
-from gateway.log.entries.log_entry import KAFKA_FORMAT, LogEntry
+from gateway.log.entries.log_entry import KAFKA_FORMAT, MAX_PROPERTIES, LogEntry, holds_batches, is_kafka_format
 from gateway.log.entries.message_entry import FORMAT_PROPERTY
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
@@ -32,9 +32,22 @@ def test_what_is_heavy() -> None:
     assert is_heavy(entry(0, HEAVY))
     assert is_heavy(entry(0, compression=CompressionType.ZSTD, uncompressed_size=HEAVY_BYTES + 1))
     assert is_heavy(entry(0, num_chunks_from_msg=2, total_chunk_msg_size=HEAVY_BYTES + 1))
+    unnamed = entry(0)
+    unnamed.payload = memoryview(bytearray(HEAVY_BYTES + 1))
+    assert is_heavy(unnamed), "a producer need not say how large its messages are"
+    assert is_heavy(entry(0, properties=[KeyValue(key=b"", value=b"")] * HEAVY))
     ours = entry(0, HEAVY)
     ours.metadata.properties.append(KeyValue(key=FORMAT_PROPERTY.encode(), value=KAFKA_FORMAT.encode()))
     assert not is_heavy(ours)
+
+
+def test_an_entry_with_very_many_properties_is_not_searched() -> None:
+    """Only native producers write so many; a gateway's entry has its format among a few."""
+    format_property = KeyValue(key=FORMAT_PROPERTY.encode(), value=KAFKA_FORMAT.encode())
+    others = [KeyValue(key=b"", value=b"")] * MAX_PROPERTIES
+    assert is_kafka_format(entry(0, properties=[*others[1:], format_property]))
+    assert not is_kafka_format(entry(0, properties=[*others, format_property]))
+    assert not holds_batches(entry(0, properties=[*others, format_property]))
 
 
 class Scene:
