@@ -94,6 +94,7 @@ class LogStart:
             await self.refresh(at_most_every_s=0)
             if offset > self.offset:
                 await write_deleted(self._admin, self._topic, offset)
+            if offset > self.offset:  # retention may have moved the start in the meantime
                 self.offset, self.at_first_entry = offset, False
                 self._waiters.wake()
 

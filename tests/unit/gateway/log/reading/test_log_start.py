@@ -82,3 +82,24 @@ async def test_a_search_that_failed_says_nothing_of_the_start(scene: Scene, monk
     assert not scene.log.start.checked_within(15)
     await scene.log.start.refresh()
     assert scene.log.start.offset == 1
+
+
+async def test_a_start_that_retention_moved_while_records_are_deleted_does_not_go_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+    put_properties = scene.topic.put_properties
+
+    async def slowly(topic: str, properties: dict[str, str]) -> None:
+        asked.set()
+        await answer.wait()
+        await put_properties(topic, properties)
+
+    monkeypatch.setattr(scene.topic, "put_properties", slowly)
+    deleting = asyncio.create_task(scene.log.start.delete_before(1))
+    await asked.wait()
+    monkeypatch.setattr(scene.log.start._search, "run", AsyncMock(return_value=FirstOffset(5, True)))
+    await scene.log.start.refresh(at_most_every_s=0)
+    answer.set()
+    await deleting
+    assert (scene.log.start.offset, scene.log.start.at_first_entry) == (5, True)
