@@ -150,8 +150,7 @@ class Appender:
         self._pump()
 
     async def close(self) -> None:
-        if self._unblocking is not None:
-            self._unblocking.cancel()
+        self._stop_unblocking()
         producer, self.producer = self.producer, None
         if producer is not None:
             self._lost = producer  # until the broker has confirmed the close
@@ -236,6 +235,11 @@ class Appender:
         if self._unblocking is None:
             self._unblocking = run_once("write when writable", unblock())
 
+    def _stop_unblocking(self) -> None:
+        if self._unblocking is not None:
+            self._unblocking.cancel()
+            self._unblocking = None
+
     def _take_group(self) -> list[PendingBatch]:
         """Remove the batches of the next entry from the queue, and return them."""
         assert self.producer is not None
@@ -294,6 +298,7 @@ class Appender:
 
     def on_producer_closed(self, error: PulsarError) -> None:
         self._lost, self.producer = self.producer or self._lost, None
+        self._stop_unblocking()  # the next producer may have another connection
         self._listener.producer_lost(error)
 
     def claim(self, producer_name: str, sequence_id: int) -> SentEntry | None:

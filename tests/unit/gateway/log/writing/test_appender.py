@@ -260,3 +260,19 @@ async def test_callers_get_the_exception_of_an_entry_that_cannot_be_encoded() ->
     scene.append(b"two")
     await asyncio.sleep(0)
     assert scene.producer.sent == [b"two"]
+
+
+async def test_batches_do_not_wait_for_the_connection_of_a_lost_producer() -> None:
+    scene = Scene()
+    scene.producer.connection.writable = False
+    scene.append(b"1")
+    await turn()
+    scene.appender.on_producer_closed(ConnectionLostError("the topic has moved"))
+    successor = FakeProducer()
+    successor.connection.writable = False
+    scene.appender.use(cast(Producer, successor))
+    await turn()
+    successor.connection.writable = True
+    successor.connection.writable_event.set()
+    await turn()
+    assert successor.sent == [b"1"]
