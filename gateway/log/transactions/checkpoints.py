@@ -129,7 +129,7 @@ def checkpoint_of(entry: Entry) -> Checkpoint | None:
         found = decode_checkpoint(text)
     except MalformedCheckpointError:  # gateways never write malformed checkpoints
         return None
-    return found if found.position < entry.position else None
+    return found if max(found.position, found.before) < entry.position else None
 
 
 async def find_last(

@@ -11,6 +11,7 @@ from gateway.errors import KafkaError
 from gateway.log.bounds import transaction_flag
 from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions import checkpoints, log_transactions
+from gateway.log.transactions.checkpoint import Checkpoint, encode_checkpoint
 from gateway.log.transactions.checkpoints import CHECKPOINT, find_last
 from gateway.log.transactions.events import events_of
 from gateway.log.transactions.state import AbortedTransaction, PartitionTransactions
@@ -261,6 +262,22 @@ async def test_checkpoints_of_native_producers(no_settling: None) -> None:
         scene.topic.entries[-1][3].properties.add(key=key.encode(), value=value)
         fresh = await scene.opened()
         assert await decided(fresh) == (2, [(1, 0)])
+
+
+async def test_a_native_checkpoint_that_follows_itself(no_settling: None) -> None:
+    """Its log was read for ever, and no reader of committed records got an answer."""
+    scene = TransactionScene()
+    await scene.lead()
+    await scene.begin(1)
+    await scene.end(1, ABORT)
+    await scene.plain_entry()
+    position, behind = scene.topic.last, scene.topic.entries[-2][0]
+    forged = encode_checkpoint(Checkpoint(behind, 2, {}, aborted_from=2, before=position))
+    scene.topic.entries[-1][3].properties.add(key=CHECKPOINT.encode(), value=forged.encode())
+    fresh = await scene.opened()
+    await fresh.end.refresh()
+    await known(fresh, 0)
+    assert await decided(fresh) == (3, [(1, 0)])
 
 
 async def test_another_clusters_checkpoint(no_settling: None) -> None:
