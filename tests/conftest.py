@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import running
 from tests.support.gateway_process import GatewayProcess
 
@@ -61,6 +62,12 @@ def folder_of_servers(tmp_path_factory: pytest.TempPathFactory, pytestconfig: py
 @pytest.fixture(scope="session")
 def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStandalone]:
     with running(PulsarStandalone(tmp_path_factory.mktemp("pulsar"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def secured_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredPulsar]:
+    with running(SecuredPulsar(tmp_path_factory.mktemp("secured"))) as server:
         yield server
 
 

@@ -31,6 +31,11 @@ class LocalSecurity:
             write_secret(self.key_file, secrets.token_bytes(KEY_BYTES))
         self._key = self.key_file.read_bytes()
 
+    @property
+    def authority(self) -> Path:
+        """The certificate to trust."""
+        return self._authority.certificate
+
     def token(self, role: str) -> str:
         """A token as `pulsar tokens create` issues it. It does not expire."""
         return jwt.encode({"sub": role}, self._key, algorithm="HS256")
@@ -55,7 +60,7 @@ class LocalSecurity:
     def write_clients(self, bootstrap: str) -> str:
         """Write configuration files for clients, and return how to use them."""
         password = f"token:{self.token(DEVELOPER)}"
-        trusted = self._authority.certificate
+        trusted = self.authority
         common = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
         java = common | {
             "sasl.jaas.config": _JAAS.format(DEVELOPER, password),

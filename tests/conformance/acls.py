@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from deploy.local.kafka import KafkaBroker
-from deploy.local.standalone import PulsarStandalone
 from tests.conformance.conversation import READY_WITHIN_S, Conversation, Pair, Server
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import gateway_on, running
 
 ME = "User:ANONYMOUS"
@@ -34,7 +34,7 @@ KAFKA_SETTINGS = {
 
 
 @contextmanager
-def servers_with_acls(pulsar: PulsarStandalone, work_dir: Path) -> Iterator[Pair]:
+def servers_with_acls(pulsar: SecuredPulsar, work_dir: Path) -> Iterator[Pair]:
     """Two servers whose cluster is open."""
     authorization = {"authorizer": "acl", "allow_everyone_if_no_acl_found": True, "super_users": ["User:root"]}
     run = uuid.uuid4().hex[:6]

@@ -12,6 +12,7 @@ import pytest
 from deploy.local.standalone import PulsarStandalone
 from tests.conformance.acls import servers_with_acls
 from tests.conformance.conversation import Pair, Server
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import lone_gateway_on, running
 from tests.support.gateway_process import GatewayProcess
 
@@ -24,9 +25,26 @@ def gateway_of_its_own(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="session")
+def gateway_on_secured_pulsar(
+    secured_pulsar: SecuredPulsar, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    with running(lone_gateway_on(secured_pulsar, tmp_path_factory.mktemp("gateway"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def pair(request: pytest.FixtureRequest) -> Pair:
+    return _pair(request, "gateway_of_its_own")
+
+
+@pytest.fixture(scope="session")
+def pair_on_secured_pulsar(request: pytest.FixtureRequest) -> Pair:
+    return _pair(request, "gateway_on_secured_pulsar")
+
+
+def _pair(request: pytest.FixtureRequest, gateway_fixture: str) -> Pair:
     kafka = os.environ.get("CONFORMANCE_KAFKA") or request.getfixturevalue("kafka").bootstrap
-    gateway = os.environ.get("CONFORMANCE_GATEWAY") or request.getfixturevalue("gateway_of_its_own").bootstrap
+    gateway = os.environ.get("CONFORMANCE_GATEWAY") or request.getfixturevalue(gateway_fixture).bootstrap
     run = uuid.uuid4().hex[:6]
     return Pair(
         Server("kafka", kafka, f"c{run}k-"),
@@ -36,7 +54,7 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 
 
 @pytest.fixture(scope="session")
-def pair_with_acls(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair_with_acls(secured_pulsar: SecuredPulsar, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two other servers, with an authorizer."""
-    with servers_with_acls(pulsar, tmp_path_factory.mktemp("acls")) as pair:
+    with servers_with_acls(secured_pulsar, tmp_path_factory.mktemp("acls")) as pair:
         yield pair

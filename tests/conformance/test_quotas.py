@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.conformance.conversation import READY_WITHIN_S, Conversation, case
+import pytest
+
+from tests.conformance.conversation import READY_WITHIN_S, Conversation, Pair, case
 from tests.conformance.records import records
 from tests.conformance.requests import encode_records, fetch_fields, fetch_partition, produce_fields
 from tests.conformance.test_security_apis import EXACT, component, entry, op
@@ -18,6 +20,11 @@ OTHER_ADDRESS = "127.0.0.2"
 LONG_TIMEOUT_MS = 60_000
 TOLERANCE_MS = 500
 """Use shortly before the response is closer to the end of the window."""
+
+
+@pytest.fixture
+def pair(pair_on_secured_pulsar: Pair) -> Pair:
+    return pair_on_secured_pulsar
 
 
 class Limited:

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +35,11 @@ def producer(server: PulsarStandalone, topic: str, **options: Any) -> Iterator[p
 class Admin:
     """Requests about the topics of a gateway's namespace."""
 
-    def __init__(self, server: PulsarStandalone, namespace: str = NAMESPACE, token: str | None = None) -> None:
+    def __init__(
+        self, server: PulsarStandalone, namespace: str = NAMESPACE, token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:  # fmt: skip
+        self._tls = tls
         self._address = urlsplit(server.admin_url).netloc
         self._namespace = namespace
         self._headers = {"Content-Type": "application/json"}
@@ -43,7 +48,7 @@ class Admin:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The decoded response of ``/admin/v2/{path}``. Fails on any status above 299."""
-        connection = http.client.HTTPConnection(self._address, timeout=TIMEOUT_S)
+        connection = self._connect()
         try:
             content = None if body is None else json.dumps(body)
             connection.request(method, f"/admin/v2/{path}", content, self._headers)
@@ -53,6 +58,11 @@ class Admin:
             return json.loads(text) if text else None
         finally:
             connection.close()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self._address, timeout=TIMEOUT_S)
+        return http.client.HTTPSConnection(self._address, timeout=TIMEOUT_S, context=self._tls)
 
     def topic(self, method: str, topic: str, suffix: str = "", body: Any = None) -> Any:
         return self.call(method, f"persistent/{self._namespace}/{topic}{suffix}", body)

@@ -9,7 +9,7 @@ from typing import Any
 
 from deploy.local.certificates import STORE_PASSWORD, Authority
 from deploy.local.process import free_port
-from deploy.local.standalone import PulsarStandalone
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import gateway_on
 from tests.support import jaas
 from tests.support.gateway_process import HOST
@@ -28,7 +28,7 @@ class Secured:
     """The `gateway` is not started yet."""
 
     def __init__(
-        self, pulsar: PulsarStandalone, folder: Path, *, max_reauth_ms: int = 3_600_000, **sections: dict[str, Any]
+        self, pulsar: SecuredPulsar, folder: Path, *, max_reauth_ms: int = 3_600_000, **sections: dict[str, Any]
     ) -> None:
         self.folder = folder
         self.authority = Authority(folder / "certificates")

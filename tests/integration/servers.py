@@ -9,10 +9,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
-Server = TypeVar("Server", PulsarStandalone, KafkaBroker, GatewayProcess)
+Server = TypeVar("Server", bound=PulsarStandalone | KafkaBroker | GatewayProcess)
 
 
 @contextmanager
@@ -28,6 +29,8 @@ def running(server: Server) -> Iterator[Server]:
 
 def gateway_on(pulsar: PulsarStandalone, work_dir: Path, /, **sections: dict[str, Any]) -> GatewayProcess:
     """A gateway that is not started yet; ``sections`` are those of its configuration."""
+    if isinstance(pulsar, SecuredPulsar):
+        sections["pulsar"] = pulsar.gateway_section() | sections.get("pulsar", {})
     return GatewayProcess(work_dir, pulsar.service_url, pulsar.admin_url, sections)
 
 

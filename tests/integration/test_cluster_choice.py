@@ -14,9 +14,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from deploy.local.certificates import Authority
 from deploy.local.process import free_port
-from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S
 from tests.integration.native import wait_for
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import gateway_on, metric, running
 from tests.integration.test_clusters import address
 from tests.support.gateway_process import HOST, GatewayProcess
@@ -35,9 +35,10 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def gateway(
-    pulsar: PulsarStandalone, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+    secured_pulsar: SecuredPulsar, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayProcess]:
     tenant, issued = unique_topic("tenant"), authority.issue("gateway", hosts=[HOST, HOST_NAME])
+    secured_pulsar.create_tenant(tenant)
     tls = {"certificate": str(issued.certificate), "key": str(issued.key)}
     kafka = {
         "listeners": [
@@ -54,7 +55,7 @@ def gateway(
         "cluster_limits": {"idle_ms": IDLE_MS},
     }  # fmt: skip
     found = gateway_on(
-        pulsar, tmp_path_factory.mktemp("gateway"), pulsar={"namespace": unique_topic("own")}, kafka=kafka,
+        secured_pulsar, tmp_path_factory.mktemp("gateway"), pulsar={"namespace": unique_topic("own")}, kafka=kafka,
         fleet={"forwarding": {"host": HOST, "port": free_port()}}, security={"users": {"alice": "a", "bob": "b"}},
     )  # fmt: skip
     with running(found):

@@ -9,14 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pulsar as pulsar_client
+import pulsar
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from deploy.local.process import free_port
-from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import (
     TIMEOUT_S,
     Record,
@@ -26,7 +25,8 @@ from tests.integration.confluent import (
     produce,
     read_all_values,
 )
-from tests.integration.native import Admin, wait_for
+from tests.integration.native import wait_for
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import gateway_on, metric, running
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.names import unique_topic
@@ -80,11 +80,12 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
 
 @pytest.fixture(scope="module")
 def gateways(
-    pulsar: PulsarStandalone, issuer: Issuer, tmp_path_factory: pytest.TempPathFactory
+    secured_pulsar: SecuredPulsar, issuer: Issuer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[GatewayProcess]]:
     """Two gateways. A test that ends one starts it again."""
     tmp_path, tenant, single = tmp_path_factory.mktemp("clusters"), unique_topic("tenant"), free_port()
     own = {"namespace": unique_topic("own")}
+    secured_pulsar.create_tenant(tenant)
     with ExitStack() as stack:
         started: list[GatewayProcess] = []
         for name in ("one", "two"):
@@ -92,7 +93,7 @@ def gateways(
             kafka["listeners"][-1]["port"] = single if not started else free_port()
             forwarding = {"forwarding": {"host": HOST, "port": free_port()}}
             gateway = gateway_on(
-                pulsar, tmp_path / name, pulsar=own, kafka=kafka, fleet=forwarding,
+                secured_pulsar, tmp_path / name, pulsar=own, kafka=kafka, fleet=forwarding,
                 security={"users": USERS, "tokens": {"public_key_file": str(issuer.public_key_file)}},
             )  # fmt: skip
             started.append(stack.enter_context(running(gateway)))
@@ -218,10 +219,12 @@ def test_a_cluster_has_an_id_and_addresses_of_its_own(gateways: list[GatewayProc
         assert {f"{HOST}:{port}" for port in ports} == {address(gateway, cluster) for gateway in gateways}
 
 
-def test_internal_topics_are_where_no_client_writes(gateways: list[GatewayProcess], pulsar: PulsarStandalone) -> None:
+def test_internal_topics_are_where_no_client_writes(
+    gateways: list[GatewayProcess], secured_pulsar: SecuredPulsar
+) -> None:
     tenant = gateways[0].config["kafka"]["clusters"][0]["namespace"].partition("/")[0]
     for cluster in CLUSTERS:
-        names = Admin(pulsar).call("GET", f"persistent/{tenant}/{cluster}-gateway/partitioned")
+        names = secured_pulsar.root.call("GET", f"persistent/{tenant}/{cluster}-gateway/partitioned")
         assert any(name.endswith("/__consumer_offsets") for name in names)
 
 
@@ -273,7 +276,7 @@ def test_a_namespace_that_is_missing_is_refused(gateways: list[GatewayProcess]) 
 
 
 def test_a_cluster_has_no_leaders_until_all_gateways_serve_it(
-    gateways: list[GatewayProcess], pulsar: PulsarStandalone, tmp_path: Path
+    gateways: list[GatewayProcess], secured_pulsar: SecuredPulsar, tmp_path: Path
 ) -> None:
     """A gateway without the cluster, for instance an older version, would treat the cluster's clients as its own."""
     topic = unique_topic()
@@ -281,7 +284,7 @@ def test_a_cluster_has_no_leaders_until_all_gateways_serve_it(
     create_topic(bootstrap, topic, PARTITIONS)
     namespace = {"namespace": gateways[0].config["pulsar"]["namespace"]}
     other = {"listeners": [{"name": "first", "host": HOST, "port": free_port()}]}
-    with running(gateway_on(pulsar, tmp_path / "without", pulsar=namespace, kafka=other)):
+    with running(gateway_on(secured_pulsar, tmp_path / "without", pulsar=namespace, kafka=other)):
         assert leaders(bootstrap, topic) == [-1] * PARTITIONS
     wait_for(lambda: -1 not in leaders(bootstrap, topic), "leaders")
 
@@ -324,16 +327,14 @@ def test_a_token_names_a_cluster_which_is_opened_everywhere(gateways: list[Gatew
     assert metric(gateways[0], "kafka_gateway_cluster_bytes_in_total", cluster=cluster) > 0
 
 
-def test_usage_is_published_in_a_topic(gateways: list[GatewayProcess], pulsar: PulsarStandalone) -> None:
+def test_usage_is_published_in_a_topic(gateways: list[GatewayProcess], secured_pulsar: SecuredPulsar) -> None:
     """Each gateway writes it for each cluster; the newest record counts."""
     kafka, own = gateways[0].config["kafka"], gateways[0].config["pulsar"]["namespace"]
     second = kafka["clusters"][1]["namespace"]
     told: dict[str, dict[str, Any]] = {}
-    client = pulsar_client.Client(
-        pulsar.service_url, logger=pulsar_client.ConsoleLogger(pulsar_client.LoggerLevel.Error)
-    )
+    client = secured_pulsar.native_client()
     try:
-        reader = client.create_reader(f"persistent://kafka/{own}-gateway/~usage", pulsar_client.MessageId.earliest)
+        reader = client.create_reader(f"persistent://kafka/{own}-gateway/~usage", pulsar.MessageId.earliest)
 
         def is_complete() -> bool:
             while reader.has_message_available():

@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 
 from deploy.local.certificates import Authority, Issued
 from deploy.local.process import ChildProcess, free_port
-from deploy.local.standalone import PulsarStandalone
 from tests.integration.secured import PASSWORD, USER
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import gateway_on, running
 from tests.integration.test_login import round_trip
 from tests.support.gateway_process import HOST, GatewayProcess
@@ -32,7 +32,7 @@ class Behind:
     """A gateway behind haproxy with all listeners. The gateway terminates TLS of `passed`, haproxy that of the others.
     """
 
-    def __init__(self, pulsar: PulsarStandalone, folder: Path) -> None:
+    def __init__(self, pulsar: SecuredPulsar, folder: Path) -> None:
         self.authority = Authority(folder)
         self.server = self.authority.issue("haproxy", hosts=[HOST])
         self.client = self.authority.issue("client")
@@ -109,8 +109,8 @@ class Behind:
 
 
 @pytest.fixture(scope="module")
-def behind(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
-    found = Behind(pulsar, tmp_path_factory.mktemp("haproxy"))
+def behind(secured_pulsar: SecuredPulsar, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
+    found = Behind(secured_pulsar, tmp_path_factory.mktemp("haproxy"))
     with running(found.gateway):
         found.start()
         try:

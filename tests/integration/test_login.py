@@ -19,9 +19,9 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from deploy.local.certificates import Authority
-from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S
 from tests.integration.secured import MECHANISMS, PASSWORD, SASL_LISTENERS, TLS_LISTENERS, USER, Secured
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import metric, running
 from tests.support.java_clients import CLIENTS, JavaClient, JavaClients
 from tests.support.kafka_tools import KafkaTools, compile_tools
@@ -43,8 +43,8 @@ ALLOW_FILES = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 
 @pytest.fixture(scope="module")
-def secured(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    found = Secured(pulsar, tmp_path_factory.mktemp("login"))
+def secured(secured_pulsar: SecuredPulsar, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    found = Secured(secured_pulsar, tmp_path_factory.mktemp("login"))
     with running(found.gateway):
         yield found
     # No test leaves a secret in the log.

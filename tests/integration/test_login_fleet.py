@@ -17,10 +17,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from deploy.local.certificates import Authority, Issued
 from deploy.local.process import free_port
-from deploy.local.standalone import PulsarStandalone
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
 from tests.integration.confluent import TIMEOUT_S
 from tests.integration.secured import PASSWORD, USER
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import gateway_on, running
 from tests.integration.test_login import new_topic
 from tests.support.gateway_process import HOST, GatewayProcess
@@ -37,7 +37,7 @@ GROUPS = 12
 class Pair:
     """Two gateways; `bootstrap` is the first one's listener with a single address."""
 
-    def __init__(self, pulsar: PulsarStandalone, folder: Path) -> None:
+    def __init__(self, pulsar: SecuredPulsar, folder: Path) -> None:
         self.authority = Authority(folder)
         self.server = self.authority.issue("outside", hosts=[HOST])
         namespace = unique_topic("pair")
@@ -90,8 +90,8 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def pair(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    found = Pair(pulsar, tmp_path_factory.mktemp("pair"))
+def pair(secured_pulsar: SecuredPulsar, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    found = Pair(secured_pulsar, tmp_path_factory.mktemp("pair"))
     with running(found.gateways[0]), running(found.gateways[1]):
         yield found
 

@@ -15,9 +15,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S
 from tests.integration.secured import PASSWORD, USER, Secured
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import metric, resident_bytes, running
 from tests.support.gateway_process import HOST
 from tests.support.names import unique_topic
@@ -30,9 +30,9 @@ WRONG = f"\0{USER}\0{CANARY}".encode()
 
 
 @pytest.fixture(scope="module")
-def secured(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured(secured_pulsar: SecuredPulsar, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     limits = {"unread_budget_bytes": 20 * MIB, "max_unauthenticated_per_address": 400}
-    found = Secured(pulsar, tmp_path_factory.mktemp("hostile"), limits=limits)
+    found = Secured(secured_pulsar, tmp_path_factory.mktemp("hostile"), limits=limits)
     cast(dict[str, Any], found.gateway.config)["log_level"] = "debug"
     with running(found.gateway):
         yield found

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S
 from tests.integration.native import wait_for
 from tests.integration.secured import PASSWORD, USER, Secured
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import metric, resident_bytes, running
 from tests.integration.test_login import new_topic
 from tests.support.gateway_process import HOST
@@ -35,12 +35,12 @@ READ_FROM = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 8 
 
 
 @pytest.fixture(scope="module")
-def strict(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def strict(secured_pulsar: SecuredPulsar, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     limits = {
         "login_timeout_ms": 1_000, "max_unauthenticated_per_address": PER_ADDRESS,
         "unread_budget_bytes": UNREAD_BUDGET_BYTES, "fetch_budget_bytes": 20 * MIB,
     }  # fmt: skip
-    found = Secured(pulsar, tmp_path_factory.mktemp("strict"), max_reauth_ms=REAUTH_MS, limits=limits)
+    found = Secured(secured_pulsar, tmp_path_factory.mktemp("strict"), max_reauth_ms=REAUTH_MS, limits=limits)
     with running(found.gateway):
         yield found
 

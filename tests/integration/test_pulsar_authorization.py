@@ -11,25 +11,24 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient as KafkaAdmin
 from confluent_kafka.cimpl import NewTopic
-from pydantic import SecretStr
 
 from deploy.local.process import free_port
-from deploy.local.standalone import PulsarStandalone
+from deploy.local.secured import GATEWAY
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
-from gateway.pulsar.settings import PulsarSettings
 from gateway.security.acls import Requester
 from gateway.security.pulsar_authorizer import PulsarAuthorizer
 from protocol.kafka.acl import AclOperation, ResourceType
-from tests.integration.native import Admin, wait_for
+from tests.integration.native import wait_for
+from tests.integration.secured_pulsar import ROOT, SecuredPulsar
 from tests.integration.servers import gateway_on, running
-from tests.integration.test_tenant_admin import KEY, secured, tenant, token
+from tests.integration.test_tenant_admin import tenant
 from tests.support.gateway_process import HOST
 
-__all__ = ["secured", "tenant"]
+__all__ = ["tenant"]
 TOPICS = ("open", "closed")
 ROLES = ("writer", "reader", "both", "boss", "nobody", "prefix-one", "writer-of-one", "root")
 TIMEOUT_S = 20.0
@@ -49,15 +48,6 @@ class Nobody:
     def on_producer_closed(self, error: PulsarError) -> None: ...
 
 
-def settings_of(pulsar: PulsarStandalone, role: str) -> PulsarSettings:
-    return PulsarSettings(
-        service_url=pulsar.service_url,
-        admin_url=pulsar.admin_url,
-        token=SecretStr(token(role)),
-        operation_timeout_ms=10_000,
-    )
-
-
 async def is_allowed(attempt: Awaitable[Any]) -> bool:
     """Whether the broker permits it. Opened producers and readers are closed with their client."""
     try:
@@ -68,10 +58,10 @@ async def is_allowed(attempt: Awaitable[Any]) -> bool:
     return True
 
 
-def grant(root: Admin, tenant: str) -> None:
+def grant(pulsar: SecuredPulsar, tenant: str) -> None:
     """Grants on a namespace, on topics, and on a subscription."""
-    namespace = f"{tenant}/orders"
-    root.call("PUT", f"tenants/{tenant}", {"adminRoles": ["gateway", "boss"], "allowedClusters": ["standalone"]})
+    namespace, root = f"{tenant}/orders", pulsar.root
+    pulsar.create_tenant(tenant, "boss")
     root.call("PUT", f"namespaces/{namespace}", {})
     for name in TOPICS:
         root.call("PUT", f"persistent/{namespace}/{name}")
@@ -87,25 +77,24 @@ def grant(root: Admin, tenant: str) -> None:
 
 
 @pytest.mark.parametrize("prefix_mode", [False, True])
-async def test_rights_are_those_of_pulsar(secured: PulsarStandalone, tenant: str, prefix_mode: bool) -> None:
-    root = Admin(secured, token=token("root"))
-    grant(root, tenant)
+async def test_rights_are_those_of_pulsar(secured_pulsar: SecuredPulsar, tenant: str, prefix_mode: bool) -> None:
+    grant(secured_pulsar, tenant)
     if prefix_mode:
-        root.call("POST", f"namespaces/{tenant}/orders/subscriptionAuthMode", "Prefix")
-    admin = AdminClient(settings_of(secured, "root"))
+        secured_pulsar.root.call("POST", f"namespaces/{tenant}/orders/subscriptionAuthMode", "Prefix")
+    admin = AdminClient(secured_pulsar.client_settings(ROOT))
     authorizer = PulsarAuthorizer(admin, tenant, f"{tenant}/orders", ["User:root"])
     try:
         await authorizer.refresh()
         for role in ROLES:
-            await compare(secured, authorizer, tenant, role)
+            await compare(secured_pulsar, authorizer, tenant, role)
     finally:
         await authorizer.close()
         await admin.close()
 
 
-async def compare(pulsar: PulsarStandalone, authorizer: PulsarAuthorizer, tenant: str, role: str) -> None:
+async def compare(pulsar: SecuredPulsar, authorizer: PulsarAuthorizer, tenant: str, role: str) -> None:
     who = Requester(f"User:{role}", HOST)
-    client, nobody = PulsarClient(settings_of(pulsar, role)), Nobody()
+    client, nobody = PulsarClient(pulsar.client_settings(role)), Nobody()
     try:
         for topic in ("open", "closed"):
             full = f"persistent://{tenant}/orders/{topic}"
@@ -120,10 +109,10 @@ async def compare(pulsar: PulsarStandalone, authorizer: PulsarAuthorizer, tenant
         await client.close()
 
 
-async def test_a_tenants_administrator_reads_the_grants(secured: PulsarStandalone, tenant: str) -> None:
+async def test_a_tenants_administrator_reads_the_grants(secured_pulsar: SecuredPulsar, tenant: str) -> None:
     """Pulsar may hide only the list of other administrators from it."""
-    grant(Admin(secured, token=token("root")), tenant)
-    admin = AdminClient(settings_of(secured, "gateway"))
+    grant(secured_pulsar, tenant)
+    admin = AdminClient(secured_pulsar.client_settings(GATEWAY))
     authorizer = PulsarAuthorizer(admin, tenant, f"{tenant}/orders", [])
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -135,26 +124,24 @@ async def test_a_tenants_administrator_reads_the_grants(secured: PulsarStandalon
         await admin.close()
 
 
-def test_a_client_has_the_rights_of_its_token(secured: PulsarStandalone, tenant: str, tmp_path: Path) -> None:
-    root = Admin(secured, token=token("root"))
-    root.call("PUT", f"tenants/{tenant}", {"adminRoles": ["gateway", "boss"], "allowedClusters": ["standalone"]})
-    key_file = tmp_path / "secret.key"
-    key_file.write_bytes(KEY)
+def test_a_client_has_the_rights_of_its_token(secured_pulsar: SecuredPulsar, tenant: str, tmp_path: Path) -> None:
+    root = secured_pulsar.root
+    secured_pulsar.create_tenant(tenant, "boss")
     port = free_port()
     listener = {
         "name": "sasl", "host": HOST, "port": port, "protocol": "SASL_PLAINTEXT", "mechanisms": ["PLAIN"],
     }  # fmt: skip
     gateway = gateway_on(
-        secured, tmp_path / "gateway", pulsar={"tenant": tenant, "namespace": "orders", "token": token("gateway")},
+        secured_pulsar, tmp_path / "gateway", pulsar={"tenant": tenant, "namespace": "orders"},
         kafka={"host": HOST, "port": free_port(), "listeners": [listener]},
-        security={"tokens": {"secret_key_file": str(key_file)}},
+        security={"tokens": {"secret_key_file": str(secured_pulsar.security.key_file)}},
         authorization={"authorizer": "pulsar", "super_users": ["User:boss"]},
     )  # fmt: skip
 
     def config(role: str) -> dict[str, Any]:
         return {
             "bootstrap.servers": f"{HOST}:{port}", "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN",
-            "sasl.username": role, "sasl.password": f"token:{token(role)}",
+            "sasl.username": role, "sasl.password": f"token:{secured_pulsar.security.token(role)}",
         }  # fmt: skip
 
     with running(gateway):
@@ -162,15 +149,15 @@ def test_a_client_has_the_rights_of_its_token(secured: PulsarStandalone, tenant:
         root.call("POST", f"namespaces/{tenant}/orders/permissions/writer", ["produce"])
         wait_for(lambda: produced(config("writer"), "t") is None, "the grant")
         assert produced(config("reader"), "t") == "TOPIC_AUTHORIZATION_FAILED"
-        assert not asyncio.run(reaches_the_gateways_state(secured, tenant, "writer"))
-        assert asyncio.run(reaches_the_gateways_state(secured, tenant, "root")), "the attempt is a real one"
+        assert not asyncio.run(reaches_the_gateways_state(secured_pulsar, tenant, "writer"))
+        assert asyncio.run(reaches_the_gateways_state(secured_pulsar, tenant, "root")), "the attempt is a real one"
         root.call("DELETE", f"namespaces/{tenant}/orders/permissions/writer")
         wait_for(lambda: produced(config("writer"), "t") is not None, "the end of the grant")
 
 
-async def reaches_the_gateways_state(pulsar: PulsarStandalone, tenant: str, role: str) -> bool:
+async def reaches_the_gateways_state(pulsar: SecuredPulsar, tenant: str, role: str) -> bool:
     """Whether a native client of the role can write or read it: it could name leaders, or grant itself rights."""
-    client = PulsarClient(settings_of(pulsar, role))
+    client = PulsarClient(pulsar.client_settings(role))
     try:
         allowed = []
         for name in ("~gateways", "~security"):

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from pydantic import SecretStr
 
-from deploy.local.standalone import PulsarStandalone
+from deploy.local.secured import GATEWAY
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.settings import PulsarSettings
@@ -18,6 +17,7 @@ from gateway.security.records import Record, acl_record
 from gateway.security.security_log import TOPIC, SecurityLog
 from gateway.security.state import SecurityState
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.support.names import unique_topic
 
 TIMEOUT_S = 30.0
@@ -40,21 +40,17 @@ class Member:
 
 
 @pytest.fixture
-async def namespace(pulsar: PulsarStandalone) -> str:
-    name = f"public/{unique_topic('security')}"
-    admin = AdminClient(settings_of(pulsar))
+async def namespace(secured_pulsar: SecuredPulsar) -> str:
+    name = f"kafka/{unique_topic('security')}"
+    admin = AdminClient(secured_pulsar.client_settings(GATEWAY))
     await admin.namespaces.create(name, retention_minutes=-1)
     await admin.close()
     return name
 
 
-def settings_of(pulsar: PulsarStandalone, token: SecretStr | None = None) -> PulsarSettings:
-    return PulsarSettings(service_url=pulsar.service_url, admin_url=pulsar.admin_url, token=token)
-
-
 @asynccontextmanager
-async def member(pulsar: PulsarStandalone, namespace: str) -> AsyncIterator[Member]:
-    found = Member(settings_of(pulsar), namespace)
+async def member(pulsar: SecuredPulsar, namespace: str) -> AsyncIterator[Member]:
+    found = Member(pulsar.client_settings(GATEWAY), namespace)
     found.log.start()
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -73,10 +69,10 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_what_one_has_written_holds_for_itself_at_once_and_soon_for_all(
-    pulsar: PulsarStandalone, namespace: str
+    secured_pulsar: SecuredPulsar, namespace: str
 ) -> None:
     async with AsyncExitStack() as stack:
-        one, other = [await stack.enter_async_context(member(pulsar, namespace)) for _ in range(2)]
+        one, other = [await stack.enter_async_context(member(secured_pulsar, namespace)) for _ in range(2)]
         await one.write(ACL)
         assert ACL in one.state.acls
         await until(lambda: ACL in other.state.acls)
@@ -86,8 +82,8 @@ async def test_what_one_has_written_holds_for_itself_at_once_and_soon_for_all(
         await until(lambda: one.records() == other.records() and len(one.state.acls) == 20)
 
 
-async def test_the_log_continues_when_its_topic_moves(pulsar: PulsarStandalone, namespace: str) -> None:
-    async with member(pulsar, namespace) as one, member(pulsar, namespace) as other:
+async def test_the_log_continues_when_its_topic_moves(secured_pulsar: SecuredPulsar, namespace: str) -> None:
+    async with member(secured_pulsar, namespace) as one, member(secured_pulsar, namespace) as other:
         await one.write(ACL)
         await one.admin.topics._http.request("PUT", f"persistent/{namespace}/{TOPIC.replace('~', '%7E')}/unload")
         await until_written(one, ACL._replace(name="later"))
@@ -104,14 +100,14 @@ async def until_written(one: Member, acl: Acl) -> None:
                 await asyncio.sleep(0.1)
 
 
-async def test_a_snapshot_replaces_the_records_before_it(pulsar: PulsarStandalone, namespace: str) -> None:
-    async with member(pulsar, namespace) as one:
+async def test_a_snapshot_replaces_the_records_before_it(secured_pulsar: SecuredPulsar, namespace: str) -> None:
+    async with member(secured_pulsar, namespace) as one:
         await one.write(ACL)
         await one.write(ACL._replace(name="gone"))
         await one.write(ACL._replace(name="gone"), present=False)
         await asyncio.gather(one.log.take_snapshot(), one.write(ACL._replace(name="meanwhile")))
         await one.write(ACL, present=False)
-        async with member(pulsar, namespace) as late:
+        async with member(secured_pulsar, namespace) as late:
             assert late.records() == one.records() and {acl.name for acl in late.state.acls} == {"meanwhile"}
         stats = await one.admin.topics.internal_stats(f"persistent://{namespace}/{TOPIC}")
         assert any("trimming" in name for name in stats.cursors)

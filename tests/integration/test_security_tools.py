@@ -11,8 +11,8 @@ import pytest
 from deploy.local.jars import artifact_classpath
 from deploy.local.java import java_executable
 from deploy.local.kafka import KafkaBroker
-from deploy.local.standalone import PulsarStandalone
 from tests.conformance.acls import KAFKA_SETTINGS
+from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import gateway_on, running
 from tests.support.kafka_tools import JVM_OPTIONS, KafkaTools, compile_tools
 from tests.support.names import unique_topic
@@ -45,12 +45,12 @@ def _lines(text: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def both(pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+def both(secured_pulsar: SecuredPulsar, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     folder = tmp_path_factory.mktemp("security-tools")
     compile_tools(folder)
     authorization = {"authorizer": "acl", "allow_everyone_if_no_acl_found": True}
     gateway = gateway_on(
-        pulsar, folder / "gateway", pulsar={"namespace": unique_topic("tools")}, authorization=authorization
+        secured_pulsar, folder / "gateway", pulsar={"namespace": unique_topic("tools")}, authorization=authorization
     )
     with (
         running(KafkaBroker(folder / "kafka", settings=KAFKA_SETTINGS)) as kafka,
