@@ -14,8 +14,24 @@ class Busy(Protocol):
     busy_s: float
 
 
+_measured: Busy | None = None
+"""What the step belongs to that runs now, if it is measured."""
+
+
+def run_measured(busy: Busy, step: Callable[..., T], *arguments: Any) -> T:
+    """Run a step, and add its time to `busy.busy_s`."""
+    global _measured  # noqa: PLW0603
+    before, _measured = _measured, busy
+    began_s = time.perf_counter()
+    try:
+        return step(*arguments)
+    finally:
+        busy.busy_s += time.perf_counter() - began_s
+        _measured = before
+
+
 class Measured(Coroutine[Any, Any, T]):
-    """A coroutine that adds the time of its steps to `busy.busy_s`."""
+    """A coroutine whose steps are measured."""
 
     __slots__ = ("_busy", "_then", "_work")
 
@@ -24,10 +40,6 @@ class Measured(Coroutine[Any, Any, T]):
         self._work = work
         self._busy = busy
         self._then = then
-
-    def beside(self, part: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-        """A part of the work that runs in a task of its own, and is measured, too."""
-        return Measured(part, self._busy)
 
     def send(self, value: Any) -> Any:
         return self._step(self._work.send, value)
@@ -45,19 +57,14 @@ class Measured(Coroutine[Any, Any, T]):
         return self.send(None)
 
     def _step(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        began_s = time.perf_counter()
         try:
-            return step(*arguments)
+            return run_measured(self._busy, step, *arguments)
         except StopIteration as done:
             if self._then is None:
                 raise
             raise StopIteration(self._then(done.value)) from None
-        finally:
-            self._busy.busy_s += time.perf_counter() - began_s
 
 
-def as_part(part: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-    """A part of the current task's work, to be run in a task of its own: it is measured if the current task is."""
-    task = asyncio.current_task()
-    work = None if task is None else task.get_coro()
-    return work.beside(part) if isinstance(work, Measured) else part
+def run_part(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run a part of the current step's work in a task of its own. It is measured if the step is."""
+    return asyncio.create_task(work if _measured is None else Measured(work, _measured))

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from gateway.busy_time import as_part
+from gateway.busy_time import run_part
 
 SLICE_S = 0.001
 """The longest work for the requests of one cluster before other tasks get their turn."""
@@ -121,7 +121,7 @@ async def fan_out(work: Callable[[T], Awaitable[R]], items: Sequence[T], *, at_o
     if at_once == 1 or len(items) <= 1:
         await work_off()
     else:
-        await _all_or_none([asyncio.create_task(as_part(work_off())) for _ in range(min(at_once, len(items)))])
+        await _all_or_none([run_part(work_off()) for _ in range(min(at_once, len(items)))])
     return [results[number] for number in range(len(items))]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Callable
 from operator import attrgetter
@@ -22,6 +21,7 @@ from gateway.authorization.guard import (
     topic_name,
     with_error,
 )
+from gateway.busy_time import run_part
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call, Guard, Handle
 from gateway.requests.reply import Reply
@@ -274,7 +274,7 @@ def _subscribed_topics(call: Call[ConsumerGroupHeartbeatRequest], handle: Handle
     if not all(_may_describe_topic(call, name or "") for name in request.subscribed_topic_names or ()):
         call.count_error(_TOPIC_DENIED)
         return Reply(ConsumerGroupHeartbeatResponse(error_code=_TOPIC_DENIED))
-    return Reply.later(asyncio.ensure_future(_describable(call, handle(call.asking(request)))))
+    return Reply.later(run_part(_describable(call, handle(call.asking(request)))))
 
 
 async def _describable(call: Call, reply: Reply) -> ConsumerGroupHeartbeatResponse:

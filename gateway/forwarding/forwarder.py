@@ -16,6 +16,7 @@ import structlog
 
 from coordinator.fleet.messages import Member
 from gateway.background import run_once
+from gateway.busy_time import run_part
 from gateway.errors import KafkaError
 from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.forwarding.fetch_relay import FetchRelay
@@ -232,7 +233,7 @@ class Forwarder:
 
     async def _hand_out_shares(self, call: Call, route: Route, shares: Shares[Message]) -> Reply:
         replies = [await self._begin(call.asking(share), leader).prepared() for leader, share in shares.items()]
-        return Reply.later(asyncio.ensure_future(merged(route, replies)))
+        return Reply.later(run_part(merged(route, replies)))
 
     def _begin(self, call: Call, leader: Member | None) -> Reply:
         if leader is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from kafka.protocol.api_key import ApiKey
 
-from gateway.busy_time import Measured
+from gateway.busy_time import Measured, run_measured
 from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.fetching.fetch_session import INITIAL_EPOCH
 from gateway.metering.mutations import MUTATIONS
@@ -52,12 +52,9 @@ class Meter:
         """Have the request handled, as far as the quotas allow."""
         if not self._quotas.are_set:
             return handle(call)
-        begun_s = time.perf_counter()
-        try:
-            bounded = call.api.key in _BOUNDED
-            return _measured(call, self._handle_bounded(call, handle) if bounded else handle(call))
-        finally:
-            call.busy_s += time.perf_counter() - begun_s
+        if call.api.key in _BOUNDED:
+            return _measured(call, run_measured(call, self._handle_bounded, call, handle))
+        return _measured(call, run_measured(call, handle, call))
 
     def _handle_bounded(self, call: Call[Any], handle: Handle) -> Reply:
         now_ms = self._now_ms()

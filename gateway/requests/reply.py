@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
+from gateway.busy_time import run_part
 from protocol.kafka.messages.message import Message
 
 
@@ -56,7 +57,7 @@ class Reply:
         if self.preparation is not None:
             return Reply.after(self._prepared_then(change))
         if self.future is not None:
-            return Reply.later(asyncio.ensure_future(_changed(self.future, change)))
+            return Reply.later(run_part(_changed(self.future, change)))
         return Reply(change(self.response))
 
     async def _prepared_then(self, change: Callable[[Any], Response]) -> Reply:

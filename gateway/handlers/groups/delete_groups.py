@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from gateway.busy_time import run_part
 from gateway.fan_out import fan_out
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
@@ -13,7 +14,7 @@ from protocol.kafka.messages.groups import DeleteGroupsRequest, DeleteGroupsResp
 
 
 def handle(call: Call[DeleteGroupsRequest]) -> Reply:
-    return Reply.later(asyncio.ensure_future(_delete(call, list(dict.fromkeys(call.request.groups_names)))))
+    return Reply.later(run_part(_delete(call, list(dict.fromkeys(call.request.groups_names)))))
 
 
 async def _delete(call: Call, group_ids: list[str]) -> DeleteGroupsResponse:

@@ -7,7 +7,6 @@ A partition without a committed offset is looked up among Pulsar's subscriptions
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -16,6 +15,7 @@ import structlog
 
 from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
 from coordinator.topics import DeletedTopic, TopicPartition
+from gateway.busy_time import run_part
 from gateway.errors import KafkaError
 from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
@@ -42,7 +42,7 @@ class _AskedTopic(Protocol):
 
 def handle(call: Call[OffsetFetchRequest]) -> Reply:
     """Runs beside the request: Pulsar may have to be asked about many groups."""
-    return Reply.later(asyncio.ensure_future(_answer(call)))
+    return Reply.later(run_part(_answer(call)))
 
 
 async def _answer(call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from gateway.busy_time import run_part
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
 from gateway.log.partition_log import PartitionLog
@@ -75,7 +76,7 @@ def handle(call: Call[ListOffsetsRequest]) -> Reply:
         return Reply(answer)
     asked = Counter((topic.name, part.partition_index) for topic in call.request.topics for part in topic.partitions)
     client = call.client
-    listing = client.listing = asyncio.create_task(_look_up(call, asked, before))
+    listing = client.listing = run_part(_look_up(call, asked, before))
 
     def forget(answered: asyncio.Future[ListOffsetsResponse]) -> None:
         if client.listing is answered:  # the future holds the logs

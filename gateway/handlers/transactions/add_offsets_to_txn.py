@@ -6,11 +6,10 @@ TRANSACTION_ABORTABLE (KIP-890), which Kafka never returns here.
 
 from __future__ import annotations
 
-import asyncio
-
 from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import AddPartitionsRequest, Producer
 from coordinator.transaction.version_errors import Api, error_for_version
+from gateway.busy_time import run_part
 from gateway.coordination.transactions.adding import add_when_free
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
@@ -32,7 +31,7 @@ def handle(call: Call[AddOffsetsToTxnRequest]) -> Reply:
         frozenset({TopicPartition(CONSUMER_OFFSETS, number)}),
     )
 
-    return Reply.later(asyncio.ensure_future(_add(call, asked)))
+    return Reply.later(run_part(_add(call, asked)))
 
 
 async def _add(call: Call[AddOffsetsToTxnRequest], asked: AddPartitionsRequest) -> AddOffsetsToTxnResponse:

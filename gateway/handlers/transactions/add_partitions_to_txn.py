@@ -15,6 +15,7 @@ from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import AddPartitionsRequest, Producer
 from coordinator.transaction.metadata import EPOCH_BUMP_VERSION
 from coordinator.transaction.version_errors import Api, error_for_version
+from gateway.busy_time import run_part
 from gateway.coordination.transactions.adding import add_at_once, add_when_free
 from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, cached_counts, look_up_counts
@@ -87,13 +88,13 @@ def _highest_partitions(transactions: Iterable[_Transaction]) -> dict[str, int]:
 
 
 def _add_all(call: Call, transactions: Sequence[_Transaction], counts: PartitionCounts) -> Reply:
-    return Reply.later(asyncio.ensure_future(_response(call, transactions, counts)))
+    return Reply.later(run_part(_response(call, transactions, counts)))
 
 
 async def _response(
     call: Call, transactions: Sequence[_Transaction], counts: PartitionCounts
 ) -> AddPartitionsToTxnResponse:
-    codes = await asyncio.gather(*(_add(call, transaction, counts) for transaction in transactions))
+    codes = await asyncio.gather(*(run_part(_add(call, transaction, counts)) for transaction in transactions))
     if call.version < BATCHED_VERSION:
         return _Response(results_by_topic_v3_and_below=_rows(call, transactions[0], codes[0]))
     return _Response(

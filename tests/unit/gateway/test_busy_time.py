@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.busy_time import Measured, as_part
+from gateway.busy_time import Measured, run_measured, run_part
 
 
 class Clock:
@@ -48,15 +48,21 @@ async def test_a_part_of_a_task(clock: Clock, busy: SimpleNamespace) -> None:
 
 async def test_parts_that_run_in_tasks_of_their_own(clock: Clock, busy: SimpleNamespace) -> None:
     async def inner() -> None:
-        await asyncio.create_task(as_part(clock.work()))
+        await run_part(clock.work())
 
     async def outer() -> None:
-        await asyncio.gather(*(asyncio.create_task(as_part(inner())) for _ in range(3)))
+        await asyncio.gather(*(run_part(inner()) for _ in range(3)))
 
     await asyncio.create_task(outer())
     assert busy.busy_s == 0, "nothing is measured without a measured task"
     await asyncio.create_task(Measured(outer(), busy))
     assert busy.busy_s == 6
+
+
+async def test_a_part_of_a_step_without_a_task(clock: Clock, busy: SimpleNamespace) -> None:
+    assert await run_measured(busy, run_part, clock.work("a")) == "a"
+    await run_part(clock.work())
+    assert busy.busy_s == 2
 
 
 async def test_an_exception_is_passed_on(clock: Clock, busy: SimpleNamespace) -> None:

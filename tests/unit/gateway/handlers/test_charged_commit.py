@@ -11,6 +11,7 @@ from gateway.coordination.partition.clock import WallClock
 from gateway.handlers.groups.known_commit import KnownCommits
 from gateway.security.quota_entities import PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from protocol.pulsar.pulsar_commands_pb2 import ServerError
+from tests.support.raw_client import encode_request
 from tests.unit.gateway.handlers.both_charged import BothCharged, set_quota
 from tests.unit.gateway.handlers.both_ways import TOPIC, BothWays
 from tests.unit.gateway.handlers.test_known_commit import commit, one
@@ -72,6 +73,18 @@ async def test_commits_that_are_refused_at_once_are_charged(both: BothCharged) -
     for way in (both.ways.general, both.ways.straight):
         way.scene.cluster.groups.partitions[0]._resign()
     assert await both.ask(one(8, 5), one(8, 6), taken=2) == []
+
+
+async def test_work_that_runs_beside_its_request_is_charged(
+    both: BothCharged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OffsetFetch, which has no fast path."""
+    both.each_takes(monkeypatch, GroupCoordinator, "fetch_offsets", BUSY_S)
+    both.set(REQUEST_PERCENTAGE, 10)
+    groups = [{"group_id": name, "topics": None, "member_id": None, "member_epoch": -1} for name in ("g", "h")]
+    payload = encode_request("OffsetFetch", 9, {"groups": groups, "require_stable": False}, client_id="c")
+    await both.ask(len(payload).to_bytes(4, "big") + payload, taken=0)
+    assert both.used()["c", REQUEST_PERCENTAGE] == 200 * BUSY_S
 
 
 async def test_bytes_are_free(both: BothCharged) -> None:
