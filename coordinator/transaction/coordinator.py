@@ -381,7 +381,7 @@ class TransactionCoordinator:
 def _producer_error(entry: TransactionalId, producer: Producer) -> ErrorCode:
     if producer.id != entry.metadata.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    return ErrorCode.NONE if producer.epoch == entry.metadata.producer_epoch else ErrorCode.PRODUCER_FENCED
+    return ErrorCode.PRODUCER_FENCED if entry.metadata.fences(producer.epoch) else ErrorCode.NONE
 
 
 def _discard(ids: dict[str, TransactionalId]) -> Steps:

@@ -14,7 +14,7 @@ def end_step(entry: TransactionalId, request: EndTxnRequest) -> Step:
         return ErrorCode.CONCURRENT_TRANSACTIONS if entry.is_busy else _step_v2(entry.metadata, request)
     if request.producer.id != entry.metadata.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if request.producer.epoch != entry.metadata.producer_epoch:
+    if entry.metadata.fences(request.producer.epoch):
         return ErrorCode.PRODUCER_FENCED
     if entry.is_busy:
         return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -30,7 +30,7 @@ def _step_v2(metadata: TransactionMetadata, request: EndTxnRequest) -> Step:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     elif _repeats_bump(metadata, request):
         event = Event.COMMIT_AGAIN if request.committed else Event.ABORT_AGAIN
-    elif request.producer.epoch == metadata.producer_epoch:
+    elif not metadata.fences(request.producer.epoch):
         event = Event.COMMIT if request.committed else Event.ABORT
     else:
         return ErrorCode.PRODUCER_FENCED

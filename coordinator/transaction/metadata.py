@@ -14,6 +14,7 @@ from coordinator.transaction.states import PREPARED, TABLE, Event, TransactionSt
 from protocol.kafka.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 LAST_CLIENT_EPOCH = 2**15 - 2
+COORDINATOR_EPOCH = LAST_CLIENT_EPOCH + 1
 EPOCH_BUMP_VERSION = 2
 """From this `transaction.version` on, each end of a transaction raises the producer's epoch (KIP-890)."""
 
@@ -44,6 +45,10 @@ class TransactionMetadata:
     def is_exhausted(self) -> bool:
         """The producer id has no further epoch."""
         return self.producer_epoch >= LAST_CLIENT_EPOCH
+
+    def fences(self, epoch: int) -> bool:
+        """Whether a client with this epoch is fenced. No client has the coordinator's own epoch."""
+        return epoch != self.producer_epoch or epoch > LAST_CLIENT_EPOCH
 
     @property
     def deadline_ms(self) -> int:
@@ -108,7 +113,7 @@ class TransactionMetadata:
         return replace(
             self,
             state=state,
-            producer_epoch=self.producer_epoch + 1 if bumps else self.producer_epoch,
+            producer_epoch=self._raised_epoch if bumps else self.producer_epoch,
             last_epoch=self.producer_epoch if bumps else self.last_epoch,
             next_producer_id=next_producer_id,
             start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
@@ -121,7 +126,12 @@ class TransactionMetadata:
         if server_version >= EPOCH_BUMP_VERSION:
             return self.prepared(TransactionState.PREPARE_ABORT, server_version, now_ms)
         aborted = self.prepared(TransactionState.PREPARE_ABORT, 0, now_ms)
-        return replace(aborted, producer_epoch=self.producer_epoch + 1, last_epoch=NO_PRODUCER_EPOCH)
+        return replace(aborted, producer_epoch=self._raised_epoch, last_epoch=NO_PRODUCER_EPOCH)
+
+    @property
+    def _raised_epoch(self) -> int:
+        """Earlier versions let clients begin transactions in the coordinator's own epoch, the highest one."""
+        return min(self.producer_epoch + 1, COORDINATOR_EPOCH)
 
     def completed(self, now_ms: int) -> "TransactionMetadata":
         """All markers are written. A producer that has used all epochs has its next producer id now."""

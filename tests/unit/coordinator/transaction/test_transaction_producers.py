@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.transaction.messages import InitProducerIdResponse, Producer
+from coordinator.transaction.messages import AddPartitionsRequest, InitProducerIdResponse, Producer
 from coordinator.transaction.metadata import TransactionMetadata
 from coordinator.transaction.states import TransactionState
 from protocol.kafka.errors import ErrorCode
@@ -133,6 +133,29 @@ def test_a_producer_that_timed_out_in_its_last_epoch() -> None:
     assert h.end(Producer(5, 32_766), committed=False, client_version=2).value.error is ErrorCode.PRODUCER_FENCED
     assert given(h.init(Producer(5, 32_766)).value) == (101, 0)
     assert given(h.init(Producer(5, 32_766)).value) == (101, 0), "it did not hear of it"
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_no_client_may_use_the_coordinators_own_epoch(version: int) -> None:
+    """Nothing could fence it: its transaction would never end, and block the readers of its partitions."""
+    h = found(32_766, TransactionState.ONGOING, partitions=frozenset({T0}))
+    h.version = version
+    h.advance(60_001)
+    own = Producer(5, 32_767)
+    assert h.add(own).value is ErrorCode.PRODUCER_FENCED
+    for client_version in (0, 2):
+        assert h.end(own, committed=False, client_version=client_version).value.error is ErrorCode.PRODUCER_FENCED
+    request = AddPartitionsRequest("t", own, frozenset({T0}))
+    assert h.coordinator.verify_partitions(request) == {T0: ErrorCode.PRODUCER_FENCED}
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_transaction_that_was_begun_in_the_coordinators_own_epoch_is_aborted(version: int) -> None:
+    h = found(32_767, TransactionState.ONGOING, partitions=frozenset({T0}))
+    h.version = version
+    h.advance(60_001)
+    assert h.state() == "CompleteAbort"
+    assert given(h.init().value) == (101, 0)
 
 
 # An open transaction
