@@ -185,10 +185,11 @@ class ClassicGroup(Group):
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]]) -> bool:
-        """Whether a member with these protocols could be a member of this group."""
+        """Whether a member with these protocols could be a member of this group. All members may have left again."""
         if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type and protocols)
-        return protocol_type == self.protocol_type and any(name in self._candidates() for name in _names(protocols))
+        by_all = any(self._supporters[name] == len(self.members) for name in _names(protocols))
+        return protocol_type == self.protocol_type and by_all
 
     def select_protocol(self) -> str:
         """Of the protocols that all members support, the one that most members prefer."""

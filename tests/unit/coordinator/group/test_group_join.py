@@ -43,6 +43,16 @@ def test_a_protocol_that_the_others_lack_is_refused() -> None:
     assert h.join(protocol_type="connect").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
+def test_any_protocol_is_supported_once_all_have_left_before_the_first_generation() -> None:
+    """A consumer that restarts with another assignor must not fail for good."""
+    h = Harness(GroupConfig(initial_rebalance_delay_ms=3_000))
+    h.join(member_id=h.join(require_member_id=True).answer.member_id, require_member_id=True)
+    h.leave("c-id1")
+    joined = h.join(protocols=[("sticky", b"")])
+    h.advance(6_000)
+    assert (joined.answer.error, joined.answer.protocol_name) == (ErrorCode.NONE, "sticky")
+
+
 def test_members_vote_among_the_protocols_that_all_have() -> None:
     h = Harness()
     both = [("a", b"a1"), ("b", b"b1")]
