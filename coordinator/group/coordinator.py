@@ -136,7 +136,7 @@ class GroupCoordinator:
 
     def pause(self, now_ms: int) -> None:
         """Members whose requests wait for other members get NOT_COORDINATOR, and look for their coordinator."""
-        self._members.release_waiting(ErrorCode.NOT_COORDINATOR)
+        self._members.release_waiting(ErrorCode.NOT_COORDINATOR, now_ms)
 
     def resume(self, now_ms: int) -> None:
         """Timers that wait for a member start again: members got no answers in between."""

@@ -175,7 +175,7 @@ class GroupProtocol(ABC, Generic[G]):
     def on_timer(self, group: G, timer: TimerKey, now_ms: int) -> None:
         """The timer is due. A timer that was started when the group had another type has no effect."""
 
-    def release_waiting(self, group: G, error: ErrorCode) -> None:
+    def release_waiting(self, group: G, error: ErrorCode, now_ms: int) -> None:
         """Answer the members whose requests wait for other members; they may send them again."""
 
     def replaced(self, group: G, now_ms: int) -> None:

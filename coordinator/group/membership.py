@@ -115,11 +115,11 @@ class Membership:
             raise RefusedError(error)
         return group
 
-    def release_waiting(self, error: ErrorCode) -> None:
+    def release_waiting(self, error: ErrorCode, now_ms: int) -> None:
         """Answer the members whose requests wait for other members."""
         for group in self._groups.values():
             if group.members:
-                self._protocols[group.type].release_waiting(group, error)
+                self._protocols[group.type].release_waiting(group, error, now_ms)
 
     # --- The consumer protocol
 

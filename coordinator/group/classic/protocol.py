@@ -110,10 +110,12 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
 
     # --- When the coordinator or the group's type changes
 
-    def release_waiting(self, group: ClassicGroup, error: ErrorCode) -> None:
+    def release_waiting(self, group: ClassicGroup, error: ErrorCode, now_ms: int) -> None:
         """Members of no generation yet join as new ones: their clients may not know their id."""
         for member in list(group.members.values()):
             is_new = member.is_new and not member.is_static
+            if member.waits_for_coordinator:  # its session may have ended while it waited
+                self._rebalance.restart_session(group, member, now_ms)
             group.answer_join(member, JoinResponse(error, member.member_id))
             group.answer_sync(member, SyncResponse(error))
             if is_new:

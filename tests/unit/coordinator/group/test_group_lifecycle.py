@@ -173,6 +173,44 @@ def test_every_wait_for_a_member_starts_anew_after_a_pause() -> None:
     assert h.heartbeat(follower, 1) is ErrorCode.UNKNOWN_MEMBER_ID, "its full time is over"
 
 
+def test_a_member_that_a_pause_has_released_has_a_session_again() -> None:
+    """Its session timer ended while its SyncGroup waited. If its client is gone, nobody reads its partitions."""
+    h = Harness()
+    joins = [h.join(), h.join()]
+    h.advance(0)
+    leader, follower = (parked.answer.member_id for parked in joins)
+    waiting = h.sync(follower, 1)
+    stay_alive(h, leader)
+    h.coordinator.pause(h.now_ms)
+    assert waiting.answer.error is ErrorCode.NOT_COORDINATOR
+    h.coordinator.resume(h.now_ms)
+    assert h.sync(leader, 1, {leader: b"", follower: b"all"}).answer.error is ErrorCode.NONE
+    stay_alive(h, leader)
+    assert h.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def stay_alive(h: Harness, member_id: str) -> None:
+    """For a bit more than a session."""
+    for _ in range(2):
+        h.advance(SESSION_MS // 2 + 1)
+        h.heartbeat(member_id, 1)
+
+
+def test_a_static_member_that_a_pause_has_released_has_a_session_again() -> None:
+    """Without one, its group waits for it for ever."""
+    h = Harness()
+    member = h.first_join(group_instance_id="i").member_id
+    h.sync(member, 1, {member: b"all"})
+    h.join(require_member_id=True, session_timeout_ms=2 * SESSION_MS)
+    waiting = h.join(member, group_instance_id="i")
+    h.advance(SESSION_MS)
+    h.coordinator.pause(h.now_ms)
+    assert waiting.answer.error is ErrorCode.NOT_COORDINATOR
+    h.coordinator.resume(h.now_ms)
+    h.advance(3 * SESSION_MS)
+    assert h.coordinator.describe_group("g").state == "Empty"
+
+
 def test_a_rebalance_continues_after_a_pause() -> None:
     h = Harness()
     leader, follower = h.stable(2)
