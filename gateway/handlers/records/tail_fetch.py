@@ -10,6 +10,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Collection, Iterable
+from copy import copy
 from typing import NamedTuple
 
 from gateway.fetching.delayed_fetch import MAX_WAIT_MS, FetchPartitionState
@@ -317,7 +318,8 @@ class TailFetch:
             self._context.meter.bound(call)
         parts = []
         for fetched, tail in zip(self._partitions, self._waits_at, strict=True):
-            part = FetchPartitionState(fetched)
+            # Without a session, the next fetch on the fast path changes them.
+            part = FetchPartitionState(fetched if self._session is not None else copy(fetched))
             part.name, part.log = tail.topic.name, tail.log
             parts.append(part)
         return call, delay(call, parts, self._session)

@@ -510,3 +510,25 @@ async def test_a_defect_ends_the_connection(both: Fetches, monkeypatch: pytest.M
         return produce(batch())
 
     assert await waits(both, 17, fail) == b"closed"
+async def test_a_fetch_of_a_forwarding_gateway_keeps_its_offsets(both: Fetches) -> None:
+    """It has left the fast path, and waits still, when the next fetch asks for other offsets."""
+
+    async def run(way: Way) -> list[bytes]:
+        producer = way.scene.connect()
+        link = KafkaConnection(way.scene.server, Listener(FORWARDING_LISTENER), answers_in_order=False)
+        way.client = FakeClient(link)
+        found = await way.answers(one(12, 0, max_wait_ms=30_000))
+        way.client.ask(one(12, END, max_wait_ms=30_000))
+        way.configure(retention_ms="1")
+        way.log().waiters.wake()
+        await way.scene.run()
+        way.client.ask(one(12, 0, max_wait_ms=30_000))
+        await way.scene.run()
+        producer.ask(produce(batch()))
+        await way.scene.until_answered([producer, way.client])
+        return [*found, *sorted(map(bytes, way.client.received))]
+
+    await both.run(run)
+    assert both.taken == 2
+
+
