@@ -86,6 +86,10 @@ class FetchSession:
         """In the order in which they are served. To iterate over an OrderedDict would compute the hash of each key."""
         self.used_at = time.monotonic()
 
+    def is_at(self, request_epoch: int) -> bool:
+        """Whether the request with this epoch is the last one of the session. Another connection may have sent more."""
+        return self.epoch == _after(request_epoch)
+
     def answers(
         self, fetched: FetchedPartition, high_watermark: int, log_start: int, *, has_records: bool,
         is_special: bool = False,
@@ -202,6 +206,10 @@ class FetchSessions:
 
     def used(self, session: FetchSession) -> None:
         """A request has used the session: it has the next epoch."""
-        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
+        session.epoch = _after(session.epoch)
         session.used_at = time.monotonic()
         self._sessions.move_to_end(session.session_id)
+
+
+def _after(epoch: int) -> int:
+    return 1 if epoch == MAX_EPOCH else epoch + 1

@@ -239,16 +239,18 @@ class _ForwardedFetch:
             self._fetches.ask(self._call, leader, [part.fetched for part in parts], wait_ms, share)
 
     def _answer(self) -> FetchAnswer:
-        request = self._call.request
+        request, session = self._call.request, self._session
+        if session is not None and not session.is_at(request.session_epoch):
+            return FetchAnswer(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
         rows = [
             while_allowed(self._call, part.name, row)
             for part in self._parts
             if (row := self._row(part.fetched)) is not None
         ]
         return FetchAnswer(
-            session_id=self._session.session_id if self._session is not None else 0,
+            session_id=session.session_id if session is not None else 0,
             responses=group_by_topic(
-                [row for row in rows if record_if_changed(self._session, request.session_epoch, row)],
+                [row for row in rows if record_if_changed(session, request.session_epoch, row)],
                 by_id=self._call.version >= TOPIC_ID_VERSION,
             ),
         )

@@ -142,6 +142,8 @@ def _respond(
             _point_to_leader(call, part.name, row, endpoints)
     shown = [row for row in rows if record_if_changed(session, call.request.session_epoch, row)]
     responses = group_by_topic(shown, by_id=call.version >= TOPIC_ID_VERSION)
+    if session is not None and not session.is_at(call.request.session_epoch):
+        return FetchAnswer(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
     session_id = session.session_id if session is not None else 0
     return FetchAnswer(session_id=session_id, responses=responses, node_endpoints=endpoints)
 

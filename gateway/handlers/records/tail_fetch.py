@@ -189,8 +189,8 @@ class TailFetch:
     """One request. It is answered once."""
 
     __slots__ = (
-        "_busy_s", "_context", "_frame", "_is_looking", "_partitions", "_place", "_session", "_started", "_tails",
-        "_timer", "_waits_at",
+        "_busy_s", "_context", "_epoch", "_frame", "_is_looking", "_partitions", "_place", "_session", "_started",
+        "_tails", "_timer", "_waits_at",
     )  # fmt: skip
 
     def __init__(
@@ -210,6 +210,8 @@ class TailFetch:
         self._timer: asyncio.TimerHandle | None = None
         self._waits_at: list[_Tail] = []
 
+        self._epoch = 0
+        """The epoch of the session's next request."""
     def start(self) -> None:
         """Answer, or begin to wait. Raises NotAtTail if nothing was done."""
         tails, session = self._tails, self._session
@@ -223,6 +225,7 @@ class TailFetch:
             self._wait()
             self._busy_s = time.perf_counter() - self._started
 
+            self._epoch = session.epoch
     def _look_at_tails(self) -> tuple[list[_Found], int]:
         """As `Tails.look`. Raises NotAtTail also if the client may have to wait because of its quotas."""
         tails = self._tails
@@ -296,7 +299,7 @@ class TailFetch:
             self._place.fail(error)
 
     def _answer_if_enough(self, *, is_overdue: bool) -> None:
-        """Raises NotAtTail."""
+        """Raises NotAtTail, also if another connection has continued the session."""
         tails = self._tails
         found, size_bytes = self._look_at_tails()
         if size_bytes >= tails.min_bytes or is_overdue:
@@ -305,6 +308,8 @@ class TailFetch:
 
     def _general(self, *, is_overdue: bool) -> tuple[Call[FetchRequest], Reply]:
         """The same fetch on the general path, for the rest of its time."""
+        if self._session is not None and self._session.epoch != self._epoch:
+            raise NotAtTail
         tails, view = self._tails, memoryview(self._frame)
         header = parse_header(view, flexible=is_flexible(FetchRequest, tails.version))
         request = decode_request(FetchRequest, tails.version, view, header.body)

@@ -216,6 +216,27 @@ async def test_a_session_is_kept_here() -> None:
         assert (await wrong).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
+async def test_a_session_that_another_connection_continues() -> None:
+    """As in Kafka, the fetch that still waits fails: its records would be for the offsets of the later one."""
+    first, second = Client(), Client()
+    second._sessions = first._sessions
+    fetched = first.fetch({1: 0, 2: 0}, session_epoch=0)
+    for asked in (await first.next_asked(2)).values():
+        asked.say({1: b"one"})
+    await rows(fetched)
+    session_id = fetched.result().session_id
+    earlier = first.fetch({1: 1}, session_id=session_id, session_epoch=1)
+    asked_of = await first.next_asked(2)
+    second.fetch({1: 50}, session_id=session_id, session_epoch=2)
+    await second.next_asked(2)
+    asked_of[OTHERS[0]].say({1: b"of 1"})
+    async with asyncio.timeout(WAIT_S):
+        answer = await earlier
+    assert (answer.error_code, answer.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, [])
+    for client in (first, second):
+        client.fetches.close()
+
+
 @pytest.mark.parametrize("version", range(FETCH.min_version, FETCH.max_version + 1))
 async def test_leaders_are_asked_in_the_version_of_the_client(version: int) -> None:
     client = Client()

@@ -284,6 +284,26 @@ async def test_a_session_of_two_connections(both: Fetches) -> None:
     await both.take(going_on(17, 3), going_on(17, 4, {TOPIC: [part(0)]}), going_on(17, 5), taken=2)
 
 
+async def test_a_session_that_another_connection_continues(both: Fetches) -> None:
+    """As in Kafka, the fetch that still waits fails: it would take the news from the later fetch."""
+
+    async def run(way: Way) -> list[bytes]:
+        found = await way.answers(opening(17, max_wait_ms=0), *(going_on(17, epoch) for epoch in (1, 2)))
+        earlier, way.client, producer = way.client, way.scene.connect(), way.scene.connect()
+        earlier.ask(going_on(17, 3, max_wait_ms=30_000))
+        await way.scene.run()
+        found += await way.answers(going_on(17, 4, {TOPIC: [part(0)]}))
+        producer.ask(produce(batch(), OTHER))
+        await way.scene.until_answered([producer, earlier])
+        found.append(b"".join(map(bytes, earlier.received)))
+        return [*found, *await way.answers(going_on(17, 5, {TOPIC: [part(END)]}))]
+
+    *_, refused, after = await both.run(run)
+    assert refused[13:15] == (71).to_bytes(2, "big"), "INVALID_FETCH_SESSION_EPOCH"
+    assert batch()[21:] in after
+    assert both.taken >= 2
+
+
 # Waiting
 
 
