@@ -31,6 +31,7 @@ from gateway.handlers.records.fetch import (
     TOPIC_ID_VERSION,
     fetch,
     may_read,
+    min_bytes,
     requested,
     while_allowed,
 )
@@ -184,7 +185,8 @@ class _ForwardedFetch:
         self._parts = parts
         self._session = session
         self._loop = asyncio.get_running_loop()
-        wait_ms = min(call.request.max_wait_ms, MAX_WAIT_MS) if call.request.min_bytes > 0 else 0
+        self._min_bytes = min_bytes(call)
+        wait_ms = min(call.request.max_wait_ms, MAX_WAIT_MS) if self._min_bytes > 0 else 0
         self._end_s = self._loop.time() + wait_ms / 1000 - SLACK_S
         self._timers: list[asyncio.TimerHandle] = []
         self.future: asyncio.Future[Response] = self._loop.create_future()
@@ -216,7 +218,7 @@ class _ForwardedFetch:
         rows = [fetches.answered[key] for part in self._parts if (key := part.fetched.key) in fetches.answered]
         if any(row.error_code for row in rows):
             return True
-        if sum(row.records.size_bytes for row in rows) >= max(1, self._call.request.min_bytes):
+        if sum(row.records.size_bytes for row in rows) >= max(1, self._min_bytes):
             return True
         now_s = self._loop.time()
         asked = any(part.fetched.key in fetches.asked for part in self._parts)

@@ -95,13 +95,12 @@ def delay(call: Call[FetchRequest], parts: list[FetchPartitionState], session: F
 
 def _params(call: Call[FetchRequest]) -> FetchParams:
     request, cluster = call.request, call.cluster
-    is_bounded = call.version >= WHOLE_FIRST_BATCH_VERSION
-    max_bytes = min(request.max_bytes if is_bounded else 2**31 - 1, cluster.config.limits.max_fetch_bytes)
+    limit_bytes = max_bytes(call)
     return FetchParams(
         max_wait_ms=request.max_wait_ms,
-        min_bytes=request.min_bytes,
-        room_bytes=lambda: max_bytes if is_room_for_answers(cluster) else 0,
-        whole_first_batch=is_bounded,
+        min_bytes=min_bytes(call),
+        room_bytes=lambda: limit_bytes if is_room_for_answers(cluster) else 0,
+        whole_first_batch=call.version >= WHOLE_FIRST_BATCH_VERSION,
         read_committed=request.isolation_level == READ_COMMITTED,
         # Unless others are excluded, a successor may have written more: the client must not reset its offset then.
         beyond_end=lambda: (
@@ -110,6 +109,17 @@ def _params(call: Call[FetchRequest]) -> FetchParams:
             else ErrorCode.NOT_LEADER_OR_FOLLOWER
         ),
     )
+
+
+def max_bytes(call: Call[FetchRequest]) -> int:
+    """The maximum size of the records in the response, except for its first batch."""
+    asked_bytes = call.request.max_bytes if call.version >= WHOLE_FIRST_BATCH_VERSION else 2**31 - 1
+    return min(asked_bytes, call.cluster.config.limits.max_fetch_bytes)
+
+
+def min_bytes(call: Call[FetchRequest]) -> int:
+    """The fetch waits for this size of the records. As in Kafka, it is not more than the response may contain."""
+    return min(call.request.min_bytes, max_bytes(call))
 
 
 def is_room_for_answers(cluster: Cluster) -> bool:
@@ -132,6 +142,8 @@ def _respond(
     call: Call[FetchRequest], parts: list[FetchPartitionState], session: FetchSession | None,
     rows: list[PartitionAnswer],
 ) -> FetchAnswer:
+    if session is not None and not session.is_at(call.request.session_epoch):
+        return FetchAnswer(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
     endpoints: list[FetchResponse.NodeEndpoint] = []
     if call.context.policy is not ALL_ALLOWED:
         rows = [while_allowed(call, part.name, row) for part, row in zip(parts, rows, strict=True)]
@@ -142,8 +154,6 @@ def _respond(
             _point_to_leader(call, part.name, row, endpoints)
     shown = [row for row in rows if record_if_changed(session, call.request.session_epoch, row)]
     responses = group_by_topic(shown, by_id=call.version >= TOPIC_ID_VERSION)
-    if session is not None and not session.is_at(call.request.session_epoch):
-        return FetchAnswer(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
     session_id = session.session_id if session is not None else 0
     return FetchAnswer(session_id=session_id, responses=responses, node_endpoints=endpoints)
 

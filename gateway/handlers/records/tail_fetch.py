@@ -16,7 +16,14 @@ from typing import NamedTuple
 from gateway.fetching.delayed_fetch import MAX_WAIT_MS, FetchPartitionState
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession
 from gateway.handlers.place import Place
-from gateway.handlers.records.fetch import READ_COMMITTED, RECORDS_EPOCH, delay, is_room_for_answers
+from gateway.handlers.records.fetch import (
+    READ_COMMITTED,
+    RECORDS_EPOCH,
+    delay,
+    is_room_for_answers,
+    max_bytes,
+    min_bytes,
+)
 from gateway.log.entries.log_entry import Slice
 from gateway.log.partition_log import PartitionLog
 from gateway.requests.call import Call
@@ -83,9 +90,9 @@ class Tails:
         self.api, self.version, self.client_id = call.api, call.version, call.client_id
         self.rows = fetch_rows(call.version)
         self.session_id = request.session_id
-        self.min_bytes = request.min_bytes
+        self.min_bytes = min_bytes(call)
         self.max_wait_ms = min(max(0, request.max_wait_ms), MAX_WAIT_MS) if request.min_bytes > 0 else 0
-        self.max_bytes = min(request.max_bytes, self.cluster.config.limits.max_fetch_bytes)
+        self.max_bytes = max_bytes(call)
         self.read_committed = request.isolation_level == READ_COMMITTED
         self.charges = None if call.context.meter is None else call.context.meter.repeated(call)
         self.metrics = self.cluster.metrics.request(call.api.name, call.version)
@@ -203,6 +210,8 @@ class TailFetch:
         self._place = place
         self._partitions = partitions
         self._session = session
+        self._epoch = 0
+        """The epoch of the session's next request."""
         self._started = time.perf_counter()
         self._busy_s: float | None = None
         """The time that quotas charge; None until the fetch waits."""
@@ -210,14 +219,13 @@ class TailFetch:
         self._timer: asyncio.TimerHandle | None = None
         self._waits_at: list[_Tail] = []
 
-        self._epoch = 0
-        """The epoch of the session's next request."""
     def start(self) -> None:
         """Answer, or begin to wait. Raises NotAtTail if nothing was done."""
         tails, session = self._tails, self._session
         found, size_bytes = self._look_at_tails()
         if session is not None:
             tails.cluster.fetch_sessions.used(session)
+            self._epoch = session.epoch
         self._place.api = tails.api
         if size_bytes >= tails.min_bytes or not tails.max_wait_ms:
             self._place.answer_at_once(self._answer(found))
@@ -225,7 +233,6 @@ class TailFetch:
             self._wait()
             self._busy_s = time.perf_counter() - self._started
 
-            self._epoch = session.epoch
     def _look_at_tails(self) -> tuple[list[_Found], int]:
         """As `Tails.look`. Raises NotAtTail also if the client may have to wait because of its quotas."""
         tails = self._tails
@@ -301,6 +308,8 @@ class TailFetch:
     def _answer_if_enough(self, *, is_overdue: bool) -> None:
         """Raises NotAtTail, also if another connection has continued the session."""
         tails = self._tails
+        if self._session is not None and self._session.epoch != self._epoch:
+            raise NotAtTail
         found, size_bytes = self._look_at_tails()
         if size_bytes >= tails.min_bytes or is_overdue:
             self.stop()
@@ -308,8 +317,6 @@ class TailFetch:
 
     def _general(self, *, is_overdue: bool) -> tuple[Call[FetchRequest], Reply]:
         """The same fetch on the general path, for the rest of its time."""
-        if self._session is not None and self._session.epoch != self._epoch:
-            raise NotAtTail
         tails, view = self._tails, memoryview(self._frame)
         header = parse_header(view, flexible=is_flexible(FetchRequest, tails.version))
         request = decode_request(FetchRequest, tails.version, view, header.body)

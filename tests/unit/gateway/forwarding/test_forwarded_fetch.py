@@ -237,6 +237,15 @@ async def test_a_session_that_another_connection_continues() -> None:
         client.fetches.close()
 
 
+async def test_a_fetch_waits_for_no_more_than_its_answer_may_have() -> None:
+    client = Client()
+    await client.know({1: 0, 2: 0})
+    fetched = client.fetch({1: 0, 2: 0}, min_bytes=1 << 20)
+    for each in (await client.next_asked(2)).values():
+        each.say(dict.fromkeys(each.offsets, bytes(1_500)))
+    assert {len(records) for _, _, records in (await rows(fetched)).values()} == {1_500}
+
+
 @pytest.mark.parametrize("version", range(FETCH.min_version, FETCH.max_version + 1))
 async def test_leaders_are_asked_in_the_version_of_the_client(version: int) -> None:
     client = Client()

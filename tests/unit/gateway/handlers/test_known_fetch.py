@@ -352,6 +352,22 @@ async def test_a_fetch_waits_for_enough_records(both: Fetches) -> None:
     assert len(found) > 2 * len(batch())
 
 
+async def test_a_fetch_waits_for_no_more_than_its_answer_may_have(both: Fetches) -> None:
+    """As in Kafka: otherwise it would wait for max_wait although all that it may get is there."""
+
+    async def run(way: Way) -> list[bytes]:
+        found = []
+        for _ in range(2):
+            way.client.ask(one(17, 0, min_bytes=1 << 20, max_bytes=len(batch()), max_wait_ms=30_000))
+            await way.scene.run()
+            found.append(b"".join(map(bytes, way.client.received)))
+            way.client.received.clear()
+        return found
+
+    assert all(await both.run(run))
+    assert both.taken == 1
+
+
 async def test_a_session_waits(both: Fetches) -> None:
     """For both batches: which one comes first, or whether they come together, depends on this machine."""
     until_both: dict[str, Any] = {"max_wait_ms": 60_000, "min_bytes": 2 * len(batch())}
@@ -524,12 +540,6 @@ async def test_two_fetches_of_a_forwarding_gateway(both: Fetches) -> None:
     assert both.taken == 1
 
 
-async def test_a_defect_ends_the_connection(both: Fetches, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(way: Way) -> bytes:
-        way.log().reader.read = Mock(side_effect=AssertionError)  # type: ignore[method-assign]
-        return produce(batch())
-
-    assert await waits(both, 17, fail) == b"closed"
 async def test_a_fetch_of_a_forwarding_gateway_keeps_its_offsets(both: Fetches) -> None:
     """It has left the fast path, and waits still, when the next fetch asks for other offsets."""
 
@@ -552,3 +562,9 @@ async def test_a_fetch_of_a_forwarding_gateway_keeps_its_offsets(both: Fetches) 
     assert both.taken == 2
 
 
+async def test_a_defect_ends_the_connection(both: Fetches, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(way: Way) -> bytes:
+        way.log().reader.read = Mock(side_effect=AssertionError)  # type: ignore[method-assign]
+        return produce(batch())
+
+    assert await waits(both, 17, fail) == b"closed"
