@@ -98,7 +98,7 @@ class RequestBudget:
         """The connection waits for its share of the budget. It calls `may_read` again when the share has room."""
         self._waiting.pop(connection, None)
         if self._first is connection:
-            self._end_first()
+            self._choose_first()
 
     def _may_read(self, connection: Reading) -> bool:
         if not self.exhausted:

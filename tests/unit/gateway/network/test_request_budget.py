@@ -185,3 +185,18 @@ async def test_in_a_full_share_one_request_after_the_other_gets_whole(
     async with asyncio.timeout(10):
         while not all(any(each.closed for each in connections) for connections in halves):
             await asyncio.sleep(0.001)
+
+
+async def test_a_request_that_waits_for_its_share_makes_way_in_the_whole_budget(budget: RequestBudget) -> None:
+    """One request is received at a time: the share and the budget must not choose different ones."""
+    share, other = (RequestBudget(BUDGET // 2, Tally(), lambda: None, budget) for _ in range(2))
+    first, second = Connection(share), Connection(share)
+    share.received(BUDGET // 2 - 1)
+    other.received(BUDGET // 2 + 1)
+    for connection in (first, second):
+        connection.regulate_reading()
+    assert first.reads and not second.reads
+    share.received(1)  # by the first one, which fills the share
+    for connection in (second, first):
+        connection.regulate_reading()
+    assert first.reads or second.reads
