@@ -332,7 +332,7 @@ class ClassicGroup(Group):
         return [encode_record(GroupMetadataKey(self.group_id), None)] if self.generation > 0 else []
 
     def describe(self) -> DescribedGroup:
-        """Metadata and assignments are shown only while they are valid."""
+        """Metadata is shown only in a stable group; assignments until members get others, as in Kafka."""
         stable = self.state is ClassicGroupState.STABLE and self.protocol_name is not None
         protocol = self.protocol_name if stable else None
         members = [
@@ -342,7 +342,7 @@ class ClassicGroup(Group):
                 m.client_id,
                 m.client_host,
                 m.metadata(protocol) if protocol is not None else b"",
-                m.assignment if protocol is not None else b"",
+                m.assignment,
             )
             for m in self.members.values()
         ]
