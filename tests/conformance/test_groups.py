@@ -235,6 +235,8 @@ def test_delete_offsets(conversation: Conversation, version: int) -> None:
     commit(conversation, 2, group, topic)
     conversation.call("OffsetDelete", version, group_id=group, topics=rows)
     fetch(conversation, FETCH_LAST, group, None)
+    describe(conversation, 5, group)
+    conversation.call("DeleteGroups", 2, groups_names=[group])
     conversation.call("OffsetDelete", version, group_id="", topics=rows)
 
 

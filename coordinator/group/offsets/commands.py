@@ -56,6 +56,8 @@ class _Removal(Generic[Owner]):
     group: Owner
     partitions: Iterable[TopicPartition] | None
     pending: Iterable[TransactionalOffsetKey] = ()
+    with_group: bool = False
+    """If the group is empty then, it is removed, too: as in Kafka, only when it is deleted, and when offsets expire."""
 
 
 class OffsetCommands(Generic[Owner]):
@@ -163,7 +165,9 @@ class OffsetCommands(Generic[Owner]):
 
         groups = [self._groups[group_id] for group_id in deleted]
         if sum(len(group.offsets.known()) for group in groups) <= SLICE_UNITS:
-            everything = [_Removal(group, None, self._pending.of_group(group.group_id)) for group in groups]
+            everything = [
+                _Removal(group, None, self._pending.of_group(group.group_id), with_group=True) for group in groups
+            ]
             self._remove(everything, now_ms, on_stored)
             return None
         return _begun(self._remove_groups_in_slices(groups, now_ms, on_stored))
@@ -247,7 +251,7 @@ class OffsetCommands(Generic[Owner]):
             expired = group.offsets.expired(among, rule, now_ms, retention_ms)
             return [partition for partition in expired if partition not in in_transactions]
 
-        return self._remove_everywhere(expired, now_ms)
+        return self._remove_everywhere(expired, now_ms, with_groups=True)
 
     def forget_topics(self, topics: Iterable[DeletedTopic], now_ms: int) -> Steps | None:
         """Remove the offsets of deleted topics. Returns None if steps that run already do it."""
@@ -271,13 +275,21 @@ class OffsetCommands(Generic[Owner]):
             by_name.setdefault(topic.name, []).append(topic)
         pending = dict.fromkeys(self._pending.of_deleted(by_name))
         self._append([], {}, pending, lambda error: None)
-        return self._remove_everywhere(lambda group, among: group.offsets.of_deleted(among, by_name) or None, now_ms)
+        return self._remove_everywhere(
+            lambda group, among: group.offsets.of_deleted(among, by_name) or None, now_ms, with_groups=False
+        )
 
     def _remove_everywhere(
-        self, choose: Callable[[Owner, Iterable[TopicPartition]], list[TopicPartition] | None], now_ms: int
+        self,
+        choose: Callable[[Owner, Iterable[TopicPartition]], list[TopicPartition] | None],
+        now_ms: int,
+        *,
+        with_groups: bool,
     ) -> Steps:
-        """Remove the chosen offsets of every group, and groups that have none left. `choose` returns None to keep a
-        group."""
+        """Remove the chosen offsets of every group; `with_groups`, also the empty groups that have none left.
+
+        `choose` returns None to keep a group.
+        """
         counter = SliceCounter()
         for group_id, group in list(self._groups.items()):
             for among in group.offsets.slices():
@@ -287,12 +299,13 @@ class OffsetCommands(Generic[Owner]):
                     break
                 chosen = choose(now, among)
                 if chosen is not None:
-                    self._remove([_Removal(now, chosen)], now_ms, lambda error: None)
+                    removal = _Removal(now, chosen, with_group=with_groups)
+                    self._remove([removal], now_ms, lambda error: None)
                 if counter.is_full(len(among) + 1):
                     yield
 
     def _remove(self, removed: list[_Removal[Owner]], now_ms: int, on_stored: OnStored) -> None:
-        """Remove these offsets, and the empty groups that have none left, in one append."""
+        """Remove these offsets, and groups that have none left, in one append."""
         offsets: dict[str, dict[TopicPartition, int | None]] = {}
         pending: dict[TransactionalOffsetKey, None] = {}
         records: list[Record] = []
@@ -302,11 +315,15 @@ class OffsetCommands(Generic[Owner]):
             offsets[group.group_id] = dict.fromkeys(gone)
             records += offset_records(group.group_id, dict.fromkeys(gone))
             pending |= dict.fromkeys(each.pending)
-            if group.is_empty and not group.offsets and not self._pending.has_open(group.group_id, besides=pending):
+            if each.with_group and self._is_unused(group, pending):
                 records += group.tombstones()
                 group.die(now_ms)
                 del self._groups[group.group_id]
         self._append(records, offsets, pending, on_stored)
+
+    def _is_unused(self, group: Owner, gone: Collection[TransactionalOffsetKey]) -> bool:
+        """Whether it has neither members nor offsets; `gone` are pending ones that are being removed."""
+        return group.is_empty and not group.offsets and not self._pending.has_open(group.group_id, besides=gone)
 
     def _append(
         self,

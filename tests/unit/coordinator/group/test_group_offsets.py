@@ -171,6 +171,24 @@ class TestDeletion:
         assert h.log.decoded()[-1] == (OffsetCommitKey("g", "u", 0), None)
         assert h.changes[-1] == ("g", {U0: None})
 
+    @pytest.mark.parametrize("deletion", ["of offsets", "of the topic"])
+    def test_a_group_without_offsets_stays_until_offsets_expire(self, deletion: str) -> None:
+        """An administrator may delete its last offsets, and then the group."""
+        h = Harness()
+        [leader] = h.stable()
+        h.leave(leader)
+        h.commit(1)
+        if deletion == "of offsets":
+            delete(h, T0)
+        else:
+            h.forget("t", b"", h.now_ms + 1)
+        assert fetch(h) == {}
+        assert h.coordinator.describe_group("g").state == "Empty"
+        assert reloaded(h).coordinator.describe_group("g").state == "Empty"
+        h.advance(CHECK_MS)
+        assert h.coordinator.describe_group("g").state == "Dead"
+        assert reloaded(h).coordinator.describe_group("g").state == "Dead"
+
     def test_only_topics_that_no_member_reads(self) -> None:
         h = Harness()
         [leader] = h.stable()

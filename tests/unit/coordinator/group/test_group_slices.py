@@ -86,7 +86,7 @@ def test_deleted_topics() -> None:
     h.coordinator.work()
     h.forget("u", b"", h.now_ms + 1, finish=False)
     steps = [*records_by_step(h)]
-    assert h.coordinator.group_ids() == []
+    assert not any(map(h.coordinator.committed, h.coordinator.group_ids()))
     assert max(steps) <= 2 * SLICE
 
 
@@ -105,7 +105,7 @@ def test_a_defect_in_one_job_does_not_stop_later_ones(monkeypatch: pytest.Monkey
     h.coordinator.work()
     assert not h.coordinator.has_work
     h.forget("t", b"", h.now_ms + 1)
-    assert h.coordinator.group_ids() == []
+    assert not any(map(h.coordinator.committed, h.coordinator.group_ids()))
 
 
 def test_a_coordinator_that_resigns_lets_go_of_its_groups_little_by_little() -> None:
