@@ -165,6 +165,12 @@ def test_enough_bytes_end_the_wait(conversation: Conversation, version: int) -> 
     read(conversation, version, 0, max_wait_ms=LONG_WAIT_MS, min_bytes=1)
 
 
+@case("Fetch", [4, 12, 17])
+def test_the_wait_is_for_no_more_than_the_answer_may_have(conversation: Conversation, version: int) -> None:
+    filled(conversation)
+    read(conversation, version, 0, max_bytes=500, max_wait_ms=LONG_WAIT_MS, min_bytes=MAX_BYTES)
+
+
 @case("Fetch")
 def test_woken_by_a_produce(conversation: Conversation, version: int) -> None:
     """The fetch waits for a minute at most; a record from another connection completes it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.conformance.conversation import Conversation, case
@@ -11,6 +13,8 @@ from tests.conformance.requests import fetch_fields, fetch_partition, produce_fi
 
 VERSIONS = range(7, 18)
 FIRST_WITH_TOPIC_IDS = 13
+SHORT_WAIT_MS = 500
+PATIENCE_S = 10.0
 NEW = (0, 0)
 
 
@@ -170,6 +174,24 @@ def test_epoch_used_twice(conversation: Conversation, version: int) -> None:
     session = Session(conversation, version)
     session.ask(1)
     session.ask(1)
+
+
+@case("Fetch", [7, 12, 17])
+def test_a_second_connection_continues_while_the_first_one_waits(conversation: Conversation, version: int) -> None:
+    session = Session(conversation, version)
+    session.ask(1)
+    other = conversation.connect()
+    waiting = fetch_fields(version, [], session=(session.id, 2), max_wait_ms=SHORT_WAIT_MS, min_bytes=1)
+    first = conversation.client.send("Fetch", version, **waiting)
+    later = fetch_fields(version, [], session=(session.id, 3))
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:  # the server may read the later request first
+        answer = other.call("Fetch", version, **later)
+        if not answer["error_code"]:
+            break
+    conversation.say(answer["error_code"])
+    conversation.receive("Fetch", version, first)
+    session.ask(4)
 
 
 @case("Fetch", VERSIONS)
