@@ -83,7 +83,8 @@ class ForwardedFetches:
         self.known: dict[Key, _Offsets] = {}
         self._ask = ask
         self._waiting: set[_ForwardedFetch] = set()
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asking: dict[asyncio.Task[None], list[FetchedPartition]] = {}
+        """The requests in flight, and their partitions."""
 
     def run(self, call: Call[FetchRequest], leaders: Leaders) -> Reply:
         if call.request.isolation_level not in ISOLATION_LEVELS:
@@ -121,11 +122,12 @@ class ForwardedFetches:
         for key in [key for key, row in self.answered.items() if offsets.get(key) != row.fetched.offset]:
             self.hand_out(key)
         self.known = {key: known for key, known in self.known.items() if key in offsets}
+        for task, parts in self._asking.items():
+            if not any(self.asked.get(part.key) == part.offset for part in parts):
+                task.cancel()  # otherwise its leader may wait for minutes, and the client may send ever more
 
     def close(self) -> None:
         """Give back the memory of the leaders' answers at once, not when the garbage collector runs."""
-        for task in self._asking:
-            task.cancel()
         self._forget_all_but(())
 
     def ask(
@@ -136,11 +138,11 @@ class ForwardedFetches:
         self.asked.update({part.key: part.offset for part in asked})
         mine = call.asking(_request(call, asked, wait_ms, share))
         task = run_once("forwarded fetch", self._take(mine, leader, asked))
-        self._asking.add(task)
+        self._asking[task] = asked
         task.add_done_callback(self._taken)
 
     def _taken(self, task: asyncio.Task[None]) -> None:
-        self._asking.discard(task)
+        self._asking.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:  # a defect: the waiting fetches fail
             for waiting in self._waiting:

@@ -47,7 +47,9 @@ class Asked:
     answer: asyncio.Future[Response] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def say(self, rows: dict[int, bytes], error: ErrorCode = ErrorCode.NONE) -> None:
-        """Records by partition; their log ends 10 offsets later."""
+        """Records by partition; their log ends 10 offsets later. An outdated request is not waited for."""
+        if self.answer.cancelled():
+            return
         answers = [
             PartitionAnswer(
                 FetchedPartition("t", number, offset, 1, -1, -1), error_code=error,
@@ -183,6 +185,24 @@ async def test_an_old_response_is_not_used_for_a_new_request_of_the_session() ->
     asked_of[OTHERS[0]].say({1: b"of 50"})
     again[OTHERS[0]].say({1: b"of 90"})
     assert (await rows(fetched))[1] == (0, 100, b"of 90")
+
+
+async def test_requests_that_are_outdated_do_not_pile_up() -> None:
+    """A client may ask a leader to wait for minutes, and leave that wait with the error of another partition."""
+    client = Client()
+    await client.know({1: 0, 2: 0})
+    outdated = []
+    for offset in range(5):
+        fetched = client.fetch({1: offset, 2: 0})
+        asked = await client.next_asked(2)
+        asked[OTHERS[1]].say({}, ErrorCode.OFFSET_OUT_OF_RANGE)
+        await rows(fetched)
+        outdated.append(asked[OTHERS[0]])
+    await asyncio.sleep(0)
+    assert [each.answer.cancelled() for each in outdated] == [True] * 4 + [False]
+    outdated[-1].say({1: b"of 4"})
+    fetched = client.fetch({1: 4})
+    assert await rows(fetched) == {1: (0, 14, b"of 4")}
 
 
 async def test_an_error_is_returned_at_once() -> None:
