@@ -157,6 +157,15 @@ def test_partition_named_twice(conversation: Conversation, version: int) -> None
     read_back(conversation, topic)
 
 
+@case("Produce", [0, 3, 8, 11])
+def test_topic_named_twice(conversation: Conversation, version: int) -> None:
+    topic = shared(conversation)
+    fields = produce_fields(version, {topic: {0: encode_records(records(2), native_magic(version))}})
+    fields["topic_data"] *= 2
+    conversation.call("Produce", version, **fields)
+    read_back(conversation, topic)
+
+
 @case("Produce")
 def test_message_too_large(conversation: Conversation, version: int) -> None:
     topic = shared(conversation, "produce-small", max_message_bytes="2000")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import structlog
@@ -38,7 +38,7 @@ from gateway.requests.reply import Reply
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.handwritten.produce_request import ProducedTopic
+from protocol.kafka.handwritten.produce_request import ProducedTopic, topic_key
 from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
 
 TOPIC_ID_VERSION = 13
@@ -75,11 +75,8 @@ class ProduceCall:
         """Check each partition's records, as far as this needs no waiting and does not delay others."""
         end = time.monotonic() + CHECK_S
         refused = refused_as_whole(self.call.request)
-        for topic in self.call.request.topic_data:
-            if not topic.partition_data:
-                continue
+        for topic, latest in _named(self.call.request):
             answer = add_topic(self.response, topic)
-            latest = {partition.index: partition.records for partition in topic.partition_data}
             for index, records in latest.items():
                 part = Part(topic, index, records)
                 answer.partition_responses.append(part.answer)
@@ -305,6 +302,17 @@ class ProduceCall:
             self.future.set_exception(ClosesConnection("a batch with acks=0 was refused"))
         else:
             self.future.set_result(None)
+
+
+def _named(request: ProduceRequest) -> Iterable[tuple[ProducedTopic, dict[int, memoryview | None]]]:
+    """Each topic, and its batches by partition. As in Kafka, the last batch of a partition is the only one."""
+    found: dict[str, tuple[ProducedTopic, dict[int, memoryview | None]]] = {}
+    for topic in request.topic_data:
+        if topic.partition_data:
+            _, latest = found.setdefault(topic_key(topic), (topic, {}))
+            latest.update({partition.index: partition.records for partition in topic.partition_data})
+    return found.values()
+
 
 def handle(call: Call[ProduceRequest]) -> Reply:
     return _handle_named(call) if names_known(call) else Reply.after(_handle_when_named(call))

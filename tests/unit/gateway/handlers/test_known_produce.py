@@ -130,6 +130,18 @@ async def test_any_request(both: BothWays, fields: dict[str, Any]) -> None:
         await both.ask(frame, frame, request(version, batch()), frame)
 
 
+@pytest.mark.parametrize("version", [7, 13])
+async def test_a_topic_that_is_named_twice(both: BothWays, version: int) -> None:
+    """As in Kafka, the last batch of the partition is the only one that is written."""
+    named: dict[str, Any] = {"name": TOPIC} if version < TOPIC_ID_VERSION else {"topic_id": both.topic_id}
+    rows = [{**named, "partition_data": [{"index": 0, "records": batch(count)}]} for count in (3, 2)]
+    fields = {"transactional_id": None, "acks": -1, "timeout_ms": PATIENT_MS, "topic_data": rows}
+    payload: bytes = encode_request("Produce", version, fields, correlation_id=1, client_id="c")
+    before = both.general.log().end_offset
+    await both.ask(len(payload).to_bytes(4, "big") + payload)
+    assert both.general.log().end_offset == before + 2
+
+
 async def test_partitions_in_turns(both: BothWays) -> None:
     frames = [request(9, batch(n), topic=topic) for n in range(1, 4) for topic in (TOPIC, OTHER)]
     await both.ask(*frames)

@@ -219,10 +219,10 @@ async def test_a_request_of_many_batches_lets_others_have_their_turn(monkeypatch
     async def opened(*_: Any, **__: Any) -> Any:
         return log
 
-    partitions = [ProducedPartition(records=memoryview(b"")) for _ in range(200)]
-    call.call.request.topic_data = [ProducedTopic(name="t", partition_data=[partition]) for partition in partitions]
+    partitions = [ProducedPartition(index=number, records=memoryview(b"")) for number in range(200)]
+    call.call.request.topic_data = [ProducedTopic(name="t", partition_data=partitions)]
     call.call.request.transactional_id = None
-    topic = SimpleNamespace(partitions=1, compacts=False, pulsar_topic=lambda _: "t")
+    topic = SimpleNamespace(partitions=200, compacts=False, pulsar_topic=lambda _: "t")
     cast(Any, call.call.cluster).topics = SimpleNamespace(cached=lambda _: topic, get=opened)
     cast(Any, call.call.cluster).logs = SimpleNamespace(find=lambda *_: log, open=opened)
     cast(Any, call.call.client).arrived_s = 0.0
