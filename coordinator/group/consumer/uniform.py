@@ -1,12 +1,14 @@
-"""The server-side uniform assignor: as even as the subscriptions allow, with as few moves as possible.
+"""The server-side uniform assignor: as even as the subscriptions allow, with few moves.
 
 Members with equal subscriptions get the same number of partitions, plus or minus one. With different subscriptions, no
 partition stays with a member that owns at least two more than another subscriber of the topic.
+
+The event loop waits for an assignment, so the work grows with the subscriptions and the partitions, not with their
+product.
 """
 
 import heapq
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from coordinator.group.consumer.assignment import (
     Assignment,
@@ -16,6 +18,9 @@ from coordinator.group.consumer.assignment import (
     partitions_of,
     to_assignment,
 )
+
+MAX_ROUNDS = 20
+"""Bounds the work for members with different subscriptions: each round looks at every topic. Seven are enough."""
 
 _Owned = dict[str, list[TopicIdPartition]]
 
@@ -27,8 +32,7 @@ def assign_uniform(members: Sequence[MemberSpec], partition_counts: Mapping[Topi
     if all(member.topics == members[0].topics for member in members):
         _even_out_equals(owned, _free(owned, members[0].topics, partition_counts))
     else:
-        _give_to_subscribers(owned, members, partition_counts)
-        _move_to_poorer(owned, members)
+        owned = _by_subscription(owned, members, partition_counts)
     return {member_id: to_assignment(partitions) for member_id, partitions in owned.items()}
 
 
@@ -60,46 +64,99 @@ def _even_out_equals(owned: _Owned, free: list[TopicIdPartition]) -> None:
         del free[:missing]
 
 
-def _give_to_subscribers(owned: _Owned, members: Sequence[MemberSpec], partition_counts: Mapping[TopicId, int]) -> None:
-    """Free partitions go to the subscriber that has the fewest; topics with few subscribers are assigned first."""
+class _Holdings:
+    """The partitions that members hold, while they are given out and moved."""
+
+    def __init__(self, owned: _Owned) -> None:
+        self._owned = owned
+        self.load = {member_id: len(partitions) for member_id, partitions in owned.items()}
+        self._of_topic: dict[TopicId, dict[str, list[TopicIdPartition]]] = {}
+        for member_id, partitions in owned.items():
+            for partition in partitions:
+                self._held(partition[0], member_id).append(partition)
+
+    def _held(self, topic_id: TopicId, member_id: str) -> list[TopicIdPartition]:
+        return self._of_topic.setdefault(topic_id, {}).setdefault(member_id, [])
+
+    def holders(self, topic_id: TopicId) -> list[str]:
+        return [member_id for member_id, held in self._of_topic.get(topic_id, {}).items() if held]
+
+    def give(self, partition: TopicIdPartition, member_id: str) -> None:
+        self._held(partition[0], member_id).append(partition)
+        self.load[member_id] += 1
+
+    def move(self, topic_id: TopicId, giver: str, taker: str) -> bool:
+        """Move the partition that the giver got last. Returns whether it holds another one of the topic."""
+        held = self._held(topic_id, giver)
+        self.give(held.pop(), taker)
+        self.load[giver] -= 1
+        return bool(held)
+
+    def result(self) -> _Owned:
+        owned: _Owned = {member_id: [] for member_id in self._owned}
+        for of_topic in self._of_topic.values():
+            for member_id, held in of_topic.items():
+                owned[member_id] += held
+        return owned
+
+
+def _by_subscription(
+    owned: _Owned, members: Sequence[MemberSpec], partition_counts: Mapping[TopicId, int]
+) -> _Owned:
+    """Topics with few subscribers come first: their partitions have fewer places."""
     subscribers: dict[TopicId, list[str]] = {}
     for member in members:
         for topic_id in member.topics:
             subscribers.setdefault(topic_id, []).append(member.member_id)
+    topics = sorted(subscribers, key=lambda topic_id: (len(subscribers[topic_id]), topic_id))
+    holdings = _Holdings(owned)
+    _give_to_subscribers(holdings, topics, subscribers, _free(owned, frozenset(topics), partition_counts))
+    for _ in range(MAX_ROUNDS):
+        moved = [topic_id for topic_id in topics if _level(topic_id, subscribers[topic_id], holdings)]
+        if not moved:
+            break
+    return holdings.result()
+
+
+def _give_to_subscribers(
+    holdings: _Holdings, topics: Sequence[TopicId], subscribers: Mapping[TopicId, list[str]],
+    partitions: Iterable[TopicIdPartition],
+) -> None:  # fmt: skip
+    """Each free partition goes to the subscriber that has the fewest."""
     free: dict[TopicId, list[TopicIdPartition]] = {}
-    for partition in _free(owned, frozenset(subscribers), partition_counts):
+    for partition in partitions:
         free.setdefault(partition[0], []).append(partition)
-    for topic_id in sorted(free, key=lambda topic_id: (len(subscribers[topic_id]), topic_id)):
-        by_load = [(len(owned[member_id]), member_id) for member_id in subscribers[topic_id]]
-        heapq.heapify(by_load)
-        for partition in free[topic_id]:
+    for topic_id in topics:
+        by_load = _heap((holdings.load[member_id], member_id) for member_id in subscribers[topic_id])
+        for partition in free.get(topic_id, ()):
             load, member_id = by_load[0]
-            owned[member_id].append(partition)
+            holdings.give(partition, member_id)
             heapq.heapreplace(by_load, (load + 1, member_id))
 
 
-def _move_to_poorer(owned: _Owned, members: Sequence[MemberSpec]) -> None:
-    """Each move makes the loads more equal (the sum of their squares falls), so this ends."""
-    topics = {member.member_id: member.topics for member in members}
-    rich = deque(sorted(owned, key=lambda member_id: -len(owned[member_id])))
-    while rich:
-        giver = rich.popleft()
-        move = _better_place(giver, owned, topics)
-        if move is not None:
-            partition, taker = move
-            owned[giver].remove(partition)
-            owned[taker].append(partition)
-            rich.extend(member_id for member_id in (giver, taker) if member_id not in rich)
-            # Members without a poorer member to give to may have one now.
-            rich.extend(m for m in owned if m not in rich and len(owned[m]) > len(owned[giver]) + 1)
+def _level(topic_id: TopicId, subscribers: Sequence[str], holdings: _Holdings) -> bool:
+    """Move the topic's partitions from the richest members to the poorest. Returns whether any were moved.
+
+    Who takes never gives: the poorest has one more at most than the next poorest. So only givers can have less than
+    `takers` says, and they stay as rich as the richest giver, or one poorer.
+    """
+    load = holdings.load
+    givers = _heap((-load[member_id], member_id) for member_id in holdings.holders(topic_id))
+    poorest = min((load[member_id] for member_id in subscribers), default=0)
+    if not givers or -givers[0][0] < poorest + 2:
+        return False
+    takers = _heap((load[member_id], member_id) for member_id in subscribers)
+    while givers and -givers[0][0] >= takers[0][0] + 2:
+        giver, (least, taker) = givers[0][1], takers[0]
+        if holdings.move(topic_id, giver, taker):
+            heapq.heapreplace(givers, (-load[giver], giver))
+        else:
+            heapq.heappop(givers)
+        heapq.heapreplace(takers, (least + 1, taker))
+    return True
 
 
-def _better_place(
-    giver: str, owned: _Owned, topics: Mapping[str, frozenset[TopicId]]
-) -> tuple[TopicIdPartition, str] | None:
-    poorer = sorted((m for m in owned if len(owned[m]) + 1 < len(owned[giver])), key=lambda m: len(owned[m]))
-    for taker in poorer:
-        for partition in reversed(owned[giver]):
-            if partition[0] in topics[taker]:
-                return partition, taker
-    return None
+def _heap(items: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    heap = list(items)
+    heapq.heapify(heap)
+    return heap

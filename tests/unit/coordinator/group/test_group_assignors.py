@@ -1,6 +1,7 @@
 """The server-side assignors: every partition is assigned once, loads are even, few partitions move."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -87,6 +88,30 @@ def test_uniform_leaves_its_own_result_alone(group: tuple[list[MemberSpec], dict
     first = assign_uniform(members, counts)
     again = [spec(m.member_id, sorted(m.topics), first[m.member_id]) for m in members]
     assert assign_uniform(again, counts) == first
+
+
+class CountedTopics(frozenset[TopicId]):
+    """Counts how often an assignor asks whether a member may get a partition."""
+
+    asked = 0
+
+    def __contains__(self, topic_id: object) -> bool:
+        CountedTopics.asked += 1
+        return super().__contains__(topic_id)
+
+
+def test_uniform_is_quick_while_a_topic_is_added_to_the_members_one_after_the_other() -> None:
+    """The event loop waits for it: with 100 members it took minutes."""
+    counts, loads = {T: 100, U: 300}, [0]
+    members = [MemberSpec(f"m{number}", None, CountedTopics([T]), {}) for number in range(20)]
+    for updated in range(len(members)):
+        members[updated] = replace(members[updated], topics=CountedTopics([T, U]))
+        CountedTopics.asked = 0
+        result = assign_uniform(members, counts)
+        assert CountedTopics.asked <= sum(counts.values())
+        members = [replace(member, owned=result[member.member_id]) for member in members]
+        loads = [sum(map(len, assignment.values())) for assignment in result.values()]
+    assert set(loads) == {20}
 
 
 def test_range_gives_runs_of_equal_partition_numbers() -> None:
