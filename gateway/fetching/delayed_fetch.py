@@ -32,6 +32,11 @@ GRACE_S = 0.5
 """Opening a log, or asking for its end, takes milliseconds, unless there are thousands of them, or Pulsar does not
 serve one."""
 
+FOUND_BEFORE_READING = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+)
+"""These errors do not end the wait for other partitions, as in Kafka. All other errors are returned at once."""
+
 OpenLog = Callable[["FetchPartitionState"], Awaitable[None]]
 """Opens the log of a partition that has none, or sets the partition's error."""
 Respond = Callable[[list[PartitionAnswer]], FetchAnswer]
@@ -228,6 +233,7 @@ class DelayedFetch:
                 part.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if part.error or part.log is None:
                 failed += 1
+                is_urgent = is_urgent or part.error not in FOUND_BEFORE_READING
             elif self._must_wait(part):
                 looked_up = self._pending = True
             elif part.fetched.offset < part.log.start.offset:

@@ -171,6 +171,16 @@ def test_the_wait_is_for_no_more_than_the_answer_may_have(conversation: Conversa
     read(conversation, version, 0, max_bytes=500, max_wait_ms=LONG_WAIT_MS, min_bytes=MAX_BYTES)
 
 
+@case("Fetch", [9, 12, 17])
+def test_an_error_of_one_partition_ends_the_wait_for_another(conversation: Conversation, version: int) -> None:
+    filled(conversation)
+    parts = [fetch_partition(version, 0, END), fetch_partition(version, 1, 0, current_leader_epoch=99)]
+    fields = fetch_fields(
+        version, [named(conversation, version, "fetch", parts)], max_wait_ms=LONG_WAIT_MS, min_bytes=1
+    )
+    conversation.call("Fetch", version, **fields)
+
+
 @case("Fetch")
 def test_woken_by_a_produce(conversation: Conversation, version: int) -> None:
     """The fetch waits for a minute at most; a record from another connection completes it."""

@@ -214,6 +214,36 @@ async def test_an_offset_out_of_range_is_reported_beside_other_errors() -> None:
     assert await answer(outcome) == [(out_of_range, 0), (unknown, 0), (out_of_range, 0)]
 
 
+@pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH])
+async def test_an_error_of_reading_is_reported_though_others_wait(error: ErrorCode) -> None:
+    """As in Kafka: the client needs it to find the partition's leader."""
+    delayed = fetch((FakeLog(3), 3), (FakeLog(3), 0))
+    delayed._parts[1].log, delayed._parts[1].error = None, error
+    assert await answer(delayed.start()) == [(0, 0), (error, 0)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED],
+)
+async def test_an_error_before_reading_does_not_end_the_wait_of_others(error: ErrorCode) -> None:
+    """As in Kafka. A client that fetches a deleted topic would fetch all the time."""
+    log = FakeLog(3)
+    delayed = fetch((log, 3), (FakeLog(3), 0))
+    delayed._parts[1].log, delayed._parts[1].error = None, error
+    outcome = parked(delayed)
+    log.move()
+    assert await answer(outcome) == [(0, BATCH), (error, 0)]
+
+
+async def test_a_log_that_is_closed_is_reported_though_others_wait() -> None:
+    log, other = FakeLog(3), FakeLog(3)
+    outcome = parked(fetch((log, 3), (other, 3)))
+    log.closed = True
+    log.move(0)
+    assert await answer(outcome) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0), (0, 0)]
+
+
 async def test_a_lookup_that_takes_too_long_leaves_the_offset_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delayed_fetch, "READ_WAIT_S", 0.02)
     assert await answer(started(fetch((FakeLog(3), 5), max_wait_ms=1))) == [(0, 0)]
