@@ -105,16 +105,19 @@ class FetchRelay:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def answered(self, call: Call[FetchRequest], leaders: Leaders, leader: Member, frame: bytearray) -> None:
-        """Remember a session that has begun. Raises KafkaError if the client may no longer get the answer."""
+        """Remember a session that has begun, and forget one that has ended.
+
+        Raises KafkaError if the client may no longer get the answer.
+        """
         is_full = call.version < SESSION_VERSION or call.request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}
         named, self._asked = self._asked, {}
         topics = self._session.topics if self._session is not None and not is_full else frozenset(named.values())
         if not may_read_all(call, topics):
             self._end()
-        if call.version < SESSION_VERSION or call.request.session_epoch != INITIAL_EPOCH:
-            return
         number = session_id(call.version, memoryview(frame))
-        if number != NO_SESSION:
+        if number == NO_SESSION:
+            self._session = None
+        elif call.request.session_epoch == INITIAL_EPOCH:
             self._session = _Session(number, leader, named, topics, leaders.epoch)
 
 

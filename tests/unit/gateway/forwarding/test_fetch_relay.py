@@ -124,6 +124,17 @@ async def test_a_session_ends_when_its_partitions_move() -> None:
     assert await error(fetch(scene, [], session=SESSION, epoch=2)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
+async def test_a_session_that_its_leader_has_ended_is_forgotten() -> None:
+    """Otherwise the client could add partitions to it for ever, which stay in memory here."""
+    scene = Scene()
+    await in_session(scene)
+    asked = fetch(scene, [1], session=SESSION, epoch=1)
+    scene.links[1].answer(1, VERSION, FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[]))
+    assert await error(asked) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert await error(fetch(scene, [1], session=SESSION, epoch=2)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(scene.links[1].sent) == 2
+
+
 async def test_what_a_session_has_forgotten_may_move() -> None:
     scene = Scene()
     scene.fleet.leaders[3] = OTHERS[0]
