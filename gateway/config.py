@@ -295,7 +295,8 @@ class Limits(Section):
     max_fetch_bytes: int = Field(default=64 * MIB, ge=MIB)
     """Kafka's `fetch.max.bytes`: the maximum size of a response to Fetch."""
     max_fetch_sessions: int = Field(default=1_000, ge=0)
-    """Kafka's `max.incremental.fetch.session.cache.slots`."""
+    """Kafka's `max.incremental.fetch.session.cache.slots`. All sessions together have at most 250 partitions for each
+    slot."""
     producer_state_scan_bytes: int = Field(default=32 * MIB, ge=1024)
     """The number of bytes at the end of a log that are read to restore the state of idempotent producers."""
     max_producers_per_partition: int = Field(default=10_000, ge=1)

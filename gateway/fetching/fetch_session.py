@@ -19,6 +19,8 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
 PROTECT_S = 120.0
 """A session used within this time is not evicted for a new one (min.incremental.fetch.session.eviction.ms)."""
+PARTITIONS_PER_SESSION = 250
+"""The bound of the partitions of all sessions, for each possible session. A partition takes about 300 bytes."""
 
 Key = tuple[str | uuid.UUID | None, int]
 
@@ -139,7 +141,8 @@ def record_if_changed(session: FetchSession | None, session_epoch: int, row: Ans
 
 
 class FetchSessions:
-    """The sessions of all clients; their number is bounded. A client without a session sends full requests.
+    """The sessions of all clients. Their number is bounded, and the number of their partitions, in all sessions
+    together. A client without a session sends full requests.
 
     A session belongs to an owner, the client's host: a new connection of the client can continue it, and other hosts
     cannot use it.
@@ -147,24 +150,38 @@ class FetchSessions:
 
     def __init__(self, max_sessions: int) -> None:
         self._max_sessions = max_sessions
+        self._max_partitions = max_sessions * PARTITIONS_PER_SESSION
+        self._partitions = 0
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
     def create(
         self, owner: str, partitions: Iterable[FetchedPartition], *, uses_topic_ids: bool
     ) -> FetchSession | None:
         """None if there is no room: the answer then has session id 0."""
-        if len(self._sessions) >= self._max_sessions:
-            oldest = next(iter(self._sessions.values()), None)
-            if oldest is None or time.monotonic() - oldest.used_at < PROTECT_S:
-                return None
-            del self._sessions[oldest.session_id]
         session_id = 0
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = secrets.randbits(31)
-        session = self._sessions[session_id] = FetchSession(
-            session_id, owner, partitions, uses_topic_ids=uses_topic_ids
-        )
+        session = FetchSession(session_id, owner, partitions, uses_topic_ids=uses_topic_ids)
+        if not self._make_room(len(session.partitions)):
+            return None
+        self._sessions[session_id] = session
+        self._partitions += len(session.partitions)
         return session
+
+    def _make_room(self, partitions: int) -> bool:
+        """Evict the sessions that were not used for the longest time. Returns whether there is room now."""
+        if partitions > self._max_partitions:
+            return False
+        while len(self._sessions) >= self._max_sessions or self._partitions + partitions > self._max_partitions:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or time.monotonic() - oldest.used_at < PROTECT_S:
+                return False
+            self._remove(oldest)
+        return True
+
+    def _remove(self, session: FetchSession) -> None:
+        del self._sessions[session.session_id]
+        self._partitions -= len(session.partitions)
 
     def find(self, owner: str, session_id: int) -> FetchSession | None:
         """The session, if it is the owner's."""
@@ -172,8 +189,9 @@ class FetchSessions:
         return session if session is not None and session.owner == owner else None
 
     def close(self, owner: str, session_id: int) -> None:
-        if self.find(owner, session_id) is not None:
-            del self._sessions[session_id]
+        session = self.find(owner, session_id)
+        if session is not None:
+            self._remove(session)
 
     def resume(
         self, owner: str, session_id: int, epoch: int, changed: Iterable[FetchedPartition], forgotten: Iterable[Key],
@@ -181,7 +199,8 @@ class FetchSessions:
     ) -> FetchSession | None:  # fmt: skip
         """The session with its changes. Without partitions it is closed, and the result is None.
 
-        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
+        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, also if there is no room for more partitions: the client then
+        sends a full request. Raises INVALID_FETCH_SESSION_EPOCH and FETCH_SESSION_TOPIC_ID_ERROR.
         """
         session = self.find(owner, session_id)
         if session is None:
@@ -190,6 +209,7 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if uses_topic_ids != session.uses_topic_ids:  # a client that has lost its metadata knows only names
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        before = len(session.partitions)
         for part in changed:
             known = session.partitions.get(part.key)
             if known is None:
@@ -198,9 +218,13 @@ class FetchSessions:
                 known.update(part)
         for key in forgotten:
             session.partitions.pop(key, None)
+        self._partitions += len(session.partitions) - before
         if not session.partitions:
-            del self._sessions[session_id]
+            self._remove(session)
             return None
+        if self._partitions > self._max_partitions:
+            self._remove(session)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         self.used(session)
         return session
 

@@ -112,3 +112,30 @@ def test_a_session_belongs_to_its_host() -> None:
         resume(sessions, session, 1, owner="/10.0.0.2")
     assert refused.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert resume(sessions, session, 1) is session
+
+
+def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay in memory, and one request may name a hundred thousand of them."""
+    monkeypatch.setattr(fetch_session, "PARTITIONS_PER_SESSION", 3)
+    sessions = FetchSessions(2)
+    assert sessions.create(OWNER, map(part, range(7)), uses_topic_ids=False) is None
+    first, second = create(sessions, *map(part, range(4))), create(sessions, part(0))
+    resume(sessions, second, 1, part(1))
+    with pytest.raises(KafkaError) as raised:
+        resume(sessions, second, 2, part(2))
+    assert raised.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert sessions.create(OWNER, map(part, range(3)), uses_topic_ids=False) is None
+    resume(sessions, first, 1, forgotten=[("t", 0)])
+    third = create(sessions, *map(part, range(3)))
+    for each in (first, third):
+        sessions.close(OWNER, each.session_id)
+    create(sessions, *map(part, range(6)))
+
+
+def test_several_old_sessions_make_room_for_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_session, "PARTITIONS_PER_SESSION", 2)
+    monkeypatch.setattr(fetch_session, "PROTECT_S", 0)
+    sessions = FetchSessions(3)
+    small = [create(sessions, part(0), part(1)) for _ in range(3)]
+    create(sessions, *map(part, range(4)))
+    assert [sessions.find(OWNER, each.session_id) is None for each in small] == [True, True, False]
