@@ -96,7 +96,7 @@ class ConsumerHeartbeats:
             response = ConsumerHeartbeatResponse(ErrorCode.NONE, None, request.member_id, request.member_epoch)
             if request.member_epoch != LEAVE_STATIC_EPOCH and self._downgrade(group, member, now_ms, on_durable):
                 return
-            self._leave(changes, member, request.member_epoch)
+            self._leave(changes, member, request.member_epoch, now_ms)
         else:
             response = self._follow(changes, request, now_ms)
         group.writer.write(changes.records, on_durable)
@@ -240,12 +240,13 @@ class ConsumerHeartbeats:
 
     # --- Leaving
 
-    def _leave(self, changes: Changes, member: ConsumerMember, epoch: int) -> None:
+    def _leave(self, changes: Changes, member: ConsumerMember, epoch: int, now_ms: int) -> None:
         if epoch == LEAVE_STATIC_EPOCH:
             away = replace(member, epoch=LEAVE_STATIC_EPOCH, to_revoke={})
             changes.make(
                 ConsumerGroupCurrentMemberAssignmentKey(changes.group.group_id, member.member_id), away.current()
             )
+            self._timers.await_revocation(changes.group, away, now_ms)
         else:
             self._fence(changes, member)
 

@@ -2,7 +2,7 @@
 
 from coordinator.group.config import ConsumerTimes, GroupConfig
 from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.member import ConsumerMember, MemberState
+from coordinator.group.consumer.member import LEAVE_STATIC_EPOCH, ConsumerMember, MemberState
 from coordinator.group.ports import OwnTimes
 from coordinator.group.timer_keys import TimerKey, TimerKind
 from coordinator.timers import Timers
@@ -36,9 +36,11 @@ class MemberTimers:
         self._timers.set(timer, now_ms + self._session_timeout_ms(group, group.members[member_id]))
 
     def await_revocation(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
-        """Members of the classic protocol have other timers, for joining and syncing."""
+        """Members of the classic protocol have other timers, for joining and syncing. A static member that restarts
+        owns nothing: only its session counts."""
         timer = TimerKey(TimerKind.CONSUMER_REBALANCE, group.group_id, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+        is_present = member.classic is None and member.epoch != LEAVE_STATIC_EPOCH
+        if member.state is MemberState.UNREVOKED_PARTITIONS and is_present:
             self._timers.set(timer, now_ms + member.rebalance_timeout_ms)
         else:
             self._timers.cancel(timer)

@@ -285,6 +285,21 @@ class TestStaticMembers:
         assert [m.member_id for m in h.coordinator.describe_consumer_group("g").members] == ["m2"]
         assert reloaded(h).consumer_heartbeat("m2", 1, instance_id="i1").answer.error is ErrorCode.NONE
 
+    @pytest.mark.parametrize("is_reloaded", [False, True])
+    def test_a_static_member_that_restarts_need_not_revoke_in_time(self, is_reloaded: bool) -> None:
+        """Its successor owns nothing. Until its session ends, its partitions stay with it."""
+        h = Harness()
+        h.consumer_heartbeat("m1", instance_id="i1", rebalance_timeout_ms=5_000)
+        h.consumer_heartbeat("m2")
+        assert len(h.consumer_heartbeat("m1", 1, instance_id="i1").answer.assignment or ()) == 1, "has to revoke some"
+        h.consumer_heartbeat("m1", -2, instance_id="i1")
+        if is_reloaded:
+            h = reloaded(h)
+        h.advance(CONFIG.consumer_session_timeout_ms // 2)
+        h.consumer_heartbeat("m2", 2)
+        successor = h.consumer_heartbeat("m3", instance_id="i1", rebalance_timeout_ms=5_000).answer
+        assert (successor.error, successor.assignment) == (ErrorCode.NONE, {T: {0, 1, 2}})
+
     def test_an_instance_id_in_use_is_refused(self) -> None:
         h = Harness()
         h.consumer_heartbeat("m1", instance_id="i1")
