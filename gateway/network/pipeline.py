@@ -190,7 +190,12 @@ class Pipeline:
             self._serially(self.admission.choose(self._context), self._enter)
             return
         place = Place(self._answers, len(frame) + LENGTH_BYTES)
-        if self._handler.handle_known(frame, self._context, place):
+        try:
+            is_handled = self._handler.handle_known(frame, self._context, place)
+        except Exception as error:
+            self.fail(None, error)
+            return
+        if is_handled:
             self._answers.add(place)
             if place.buffers is not None:
                 self._answers.write()

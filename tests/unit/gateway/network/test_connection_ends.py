@@ -47,6 +47,28 @@ async def test_a_call_that_fails_later_closes_the_connection(kind: str) -> None:
     assert conversation.answers == []
 
 
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_fast_path_that_fails_closes_the_connection(waits: bool) -> None:
+    """Also if its request had to wait. Otherwise, the client would wait for an answer that never comes."""
+    conversation = Conversation()
+
+    def handle_known(text: bytearray, *_: object) -> bool:
+        if text.startswith(b"n2"):
+            raise RuntimeError("defect")
+        return False
+
+    conversation.connection._pipeline._handler.handle_known = handle_known  # type: ignore[method-assign,assignment]
+    conversation.feed(frame("s1" if waits else "n1") + frame("n2") + frame("n3"))
+    await settle()
+    if waits:
+        assert not conversation.transport.closing
+        conversation.dispatcher.serial["1"].set_result(None)
+        await settle()
+    assert conversation.answers == ["1"]
+    assert conversation.transport.closing
+    assert conversation.dispatcher.begun == ["1"]
+
+
 @pytest.mark.parametrize("kind", ["f", "s"])
 async def test_a_call_that_is_cancelled_elsewhere_closes_the_connection(kind: str) -> None:
     conversation = Conversation()
