@@ -157,8 +157,8 @@ class DelayedFetch:
             return
         if not self._waiting or self.future.done():
             report("fetch", error)
-        else:  # a defect: the fetch fails with it
-            self.future.set_exception(error)
+        else:
+            self._fail(error)
 
     async def _open(self, part: FetchPartitionState) -> None:
         await self._open_log(part)
@@ -176,7 +176,14 @@ class DelayedFetch:
 
     def _look_again(self) -> None:
         self._looking = False
-        if self._waiting and (self._satisfied() or (self._overdue and not self._pending)):
+        if not self._waiting:
+            return
+        try:
+            is_complete = self._satisfied() or (self._overdue and not self._pending)
+        except Exception as error:
+            self._fail(error)
+            return
+        if is_complete:
             self._finish()
 
     def _waited(self) -> None:
@@ -191,8 +198,14 @@ class DelayedFetch:
             self._waiting = False
             try:
                 self.future.set_result(self._answer())
-            except Exception as error:  # a defect: the fetch fails with it, and the log's other waiters are woken
-                self.future.set_exception(error)
+            except Exception as error:
+                self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """A defect: the fetch fails with it, and the log's other waiters are woken nevertheless."""
+        self._waiting = False
+        if not self.future.done():
+            self.future.set_exception(error)
 
     def _stop_waiting(self) -> None:
         self._waiting = False

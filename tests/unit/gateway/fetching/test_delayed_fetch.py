@@ -309,6 +309,20 @@ async def test_a_defect_reaches_the_connection(monkeypatch: pytest.MonkeyPatch) 
         await outcome
 
 
+@pytest.mark.parametrize("max_wait_ms", [1, 60_000])
+async def test_a_defect_while_it_waits_reaches_the_connection(
+    monkeypatch: pytest.MonkeyPatch, max_wait_ms: int
+) -> None:
+    log = FakeLog(3)
+    outcome = parked(fetch((log, 3), max_wait_ms=max_wait_ms))
+    monkeypatch.setattr(DelayedFetch, "_satisfied", Mock(side_effect=AssertionError("defect")))
+    if max_wait_ms > 1:
+        log.move()
+    with pytest.raises(AssertionError):
+        await answer(outcome)
+    assert not log.waiters
+
+
 async def test_a_lost_connection_unparks_it() -> None:
     log = FakeLog(3)
     outcome = parked(fetch((log, 5)))
