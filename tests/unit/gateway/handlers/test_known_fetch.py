@@ -528,9 +528,10 @@ async def test_two_fetches_of_a_forwarding_gateway(both: Fetches) -> None:
         producer = way.scene.connect()
         link = KafkaConnection(way.scene.server, Listener(FORWARDING_LISTENER), answers_in_order=False)
         way.client = FakeClient(link)
-        found = await way.answers(one(12, 0))
-        first, second = one(12, END), fetch(12, {TOPIC: [part(END + 3, index=1)]}, max_wait_ms=5 * WAIT_MS)
-        way.client.ask(first + second + one(12, END + 3) + one(12, 3))
+        wait: dict[str, Any] = {"max_wait_ms": 30_000}
+        found = await way.answers(one(12, 0, **wait))
+        first, second = one(12, END, **wait), fetch(12, {TOPIC: [part(END + 3, index=1)]}, max_wait_ms=60_000)
+        way.client.ask(first + second + one(12, END + 3, **wait) + one(12, 3, **wait))
         await way.scene.run()
         producer.ask(produce(batch()))
         await way.scene.until_answered([producer, way.client])
