@@ -1,37 +1,43 @@
-"""The position up to which a log has to be read because callers wait for it."""
+"""The positions up to which a log has to be read because callers wait for it."""
 
 from __future__ import annotations
 
 import asyncio
+from bisect import insort
+from operator import itemgetter
 
 from gateway.pulsar.position import Position
 
 
 class EndTarget:
-    """A target shared by all waiting callers; it only moves forward."""
+    """Each caller has a target of its own: while others write, later callers have later ones."""
 
     def __init__(self) -> None:
-        self.position: Position | None = None
-        """The target; None if no caller waits."""
-        self._reached: asyncio.Future[None] | None = None
+        self._waiting: list[tuple[Position, asyncio.Future[None]]] = []
+        """In the order of the positions."""
+
+    @property
+    def position(self) -> Position | None:
+        """The farthest target; None if no caller waits."""
+        return self._waiting[-1][0] if self._waiting else None
 
     def aim(self, last: Position) -> asyncio.Future[None]:
-        """Completes when the log is known up to ``last``, or up to a later target of other callers."""
-        if self.position is None or last > self.position:
-            self.position = last
-        if self._reached is None:
-            self._reached = asyncio.get_running_loop().create_future()
-        return self._reached
+        """Completes when the log is known up to ``last``. A caller that leaves earlier cancels the future."""
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting = [each for each in self._waiting if not each[1].done()]
+        insort(self._waiting, (last, reached), key=itemgetter(0))
+        return reached
 
     def known_up_to(self, position: Position) -> None:
-        if self.position is not None and position >= self.position:
-            reached, self._reached, self.position = self._reached, None, None
-            if reached is not None and not reached.done():
+        while self._waiting and self._waiting[0][0] <= position:
+            _, reached = self._waiting.pop(0)
+            if not reached.done():
                 reached.set_result(None)
 
     def fail(self, error: Exception) -> None:
         """No more entries will be read: the waiting callers get the error."""
-        reached, self._reached, self.position = self._reached, None, None
-        if reached is not None and not reached.done():
-            reached.set_exception(error)
-            reached.exception()  # marks it as retrieved: the callers may have left
+        waiting, self._waiting = self._waiting, []
+        for _, reached in waiting:
+            if not reached.done():
+                reached.set_exception(error)
+                reached.exception()  # marks it as retrieved: the callers may have left

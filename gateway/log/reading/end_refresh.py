@@ -79,6 +79,8 @@ class EndRefresh:
         except TimeoutError:
             self._follower.start_anew()
             raise
+        finally:
+            reached.cancel()
 
     async def _wait(self, reached: asyncio.Future[None]) -> None:
         while not reached.done():

@@ -137,3 +137,35 @@ async def test_a_log_that_is_closed_while_pulsar_is_asked_for_its_end_fails_its_
     assert refresh.done()
     with pytest.raises(ClientClosedError):
         await refresh
+
+
+async def test_a_refresh_does_not_wait_for_entries_that_later_ones_ask_for(scene: Scene) -> None:
+    """Under constant requests, while others write, none of them was ever answered."""
+    reader = scene.topic.readers[-1]
+    reader.permits = -1_000_000
+    scene.topic.write(bytes(batch(1)), 1, "other", 1)
+    first = asyncio.create_task(scene.log.end.refresh())
+    await settle()
+    scene.topic.write(bytes(batch(1)), 1, "other", 2)
+    second = asyncio.create_task(scene.log.end.refresh())
+    await settle()
+    for refresh, end_offset in ((first, 2), (second, 3)):
+        assert not refresh.done()
+        scene.log._follower.on_entry(scene.topic.entry_at(reader.next_entry))
+        reader.next_entry += 1
+        await settle()
+        assert refresh.done()
+        await refresh
+        assert scene.log.end_offset == end_offset
+    assert scene.log._target.position is None
+
+
+async def test_callers_that_leave_are_forgotten(scene: Scene) -> None:
+    scene.topic.readers[-1].permits = -1_000_000
+    scene.topic.write(bytes(batch(1)), 1, "other", 1)
+    for _ in range(10):
+        refresh = asyncio.create_task(scene.log.end.refresh())
+        await settle()
+        refresh.cancel()
+        await settle()
+    assert len(scene.log._target._waiting) == 1
