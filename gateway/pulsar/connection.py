@@ -312,7 +312,7 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
         conditions, self._conditions = self._conditions, set()
-        if not outgoing or self._transport is None:
+        if not outgoing or self._transport is None or self.state is ConnectionState.CLOSED:
             return
         if not all(holds() for holds in conditions):  # this process may have been suspended since
             self.close(ConnectionLostError("the sender's condition no longer holds"))

@@ -69,3 +69,18 @@ def test_what_may_be_sent_under_a_condition_does_not_leave_without_it() -> None:
         assert len(broker.received_of(BaseCommand.SEND)) == 2
 
     run(test)
+
+
+@RUNNERS
+def test_what_is_written_to_a_closed_connection_is_dropped(runner: Runner) -> None:
+    """A subscription may lose its connection between two commands."""
+
+    async def test(_: FakeBroker, client: PulsarClient) -> None:
+        failures: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        subscription = await client.open_subscription(TOPIC, "group", lambda _: None)
+        subscription.connection.close(ConnectionLostError("lost"))
+        await subscription.dispatch(0.01)
+        assert failures == []
+
+    run(test, runner)
