@@ -10,7 +10,6 @@ Only the leader appends.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -88,7 +87,8 @@ class LogTransactions:
         self._loading: asyncio.Task[None] | None = None
         self._held: list[EntryEvents] | None = None
         """Events that arrived in the meantime, while older entries are read. None if some events were missed."""
-        self._failed_s = 0.0
+        self._failed = False
+        """The last load has failed, RETRY_S ago at most."""
         self._markers = MarkerAppends(append)
         self._doubted: set[int] = set()
         """Producers whose open transactions may be unknown to their coordinators."""
@@ -275,8 +275,7 @@ class LogTransactions:
 
     def start_loading(self, fetch_offset: int) -> None:
         """Begin to load what is needed from that offset on. Wakes the log's waiters at the end and for a retry."""
-        waits = self._loading is not None or time.monotonic() - self._failed_s < RETRY_S
-        if not waits and not self.knows(fetch_offset):
+        if self._loading is None and not self._failed and not self.knows(fetch_offset):
             self._begin_loading(fetch_offset)
 
     def _begin_loading(self, fetch_offset: int) -> asyncio.Task[None]:
@@ -288,12 +287,16 @@ class LogTransactions:
             await self._load_from(fetch_offset)
         except Exception as error:
             log.warning("cannot read the transactions of a log", topic=self._topic, error=repr(error))
-            self._failed_s = time.monotonic()
-            asyncio.get_running_loop().call_later(RETRY_S, self._waiters.wake)
+            self._failed = True
+            asyncio.get_running_loop().call_later(RETRY_S, self._retry)
             raise
         finally:
             self._loading = self._held = None
             self._waiters.wake()
+
+    def _retry(self) -> None:
+        self._failed = False
+        self._waiters.wake()
 
     async def _load_from(self, fetch_offset: int) -> None:
         if self._cleaned.is_outdated and self.flagged:

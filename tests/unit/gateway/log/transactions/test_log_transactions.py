@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from unittest.mock import AsyncMock
 
 import pytest
 
 from gateway.errors import KafkaError
 from gateway.log.bounds import transaction_flag
 from gateway.log.transactions.marker_appends import MarkerForm
+from gateway.pulsar.errors import ConnectionLostError
 from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
@@ -269,3 +272,25 @@ async def test_the_windows_of_open_transactions_are_not_forgotten(scene: Transac
     assert not state.forget(7)
     await scene.end(7, COMMIT)
     assert state.forget(7)
+
+
+async def test_transactions_that_could_not_be_read_are_read_again_although_the_timer_is_early(
+    scene: TransactionScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Timers of uvloop may fire almost a millisecond early: then fetches of committed records waited ten seconds."""
+    await scene.begin(7)
+    fresh = await scene.opened()
+    loop, timers = asyncio.get_running_loop(), list[Callable[[], object]]()
+    with monkeypatch.context() as failing:
+        failing.setattr(scene.topic, "open_reader", AsyncMock(side_effect=ConnectionLostError("lost")))
+        failing.setattr(loop, "call_later", lambda _, callback: timers.append(callback))
+        fresh.transactions.start_loading(0)
+        await settle()
+    fresh.transactions.start_loading(0)
+    assert not fresh.transactions.loaded
+    assert fresh.transactions._loading is None, "not at once"
+    [retry] = timers
+    retry()
+    fresh.transactions.start_loading(0)
+    await settle()
+    assert fresh.transactions.loaded
