@@ -154,6 +154,7 @@ def _accepted(opened: _Opened, topic: Topic, limits: Limits, now_ms: int) -> Pro
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     log_append_time_ms = -1
     if topic.config("message.timestamp.type") == "LogAppendTime":
+        data = memoryview(bytearray(data))  # the request's records may be checked once more
         set_log_append_time(data, 0, now_ms)
         header, log_append_time_ms = parse_header(data), now_ms
     else:

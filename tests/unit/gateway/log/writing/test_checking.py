@@ -99,8 +99,12 @@ def test_the_topic_bounds_the_size() -> None:
 
 
 def test_log_append_time_is_stamped_and_signed() -> None:
-    produced = check(batch(timestamp=5), to=topic(message_timestamp_type="LogAppendTime"))
-    assert produced is not None
+    records = memoryview(batch(timestamp=5))
+    to = topic(message_timestamp_type="LogAppendTime")
+    first = check_produced(records, 9, to, LIMITS, NOW_MS, transactional=False)
+    produced = check_produced(records, 9, to, LIMITS, NOW_MS, transactional=False)
+    assert first is not None and produced is not None
+    assert bytes(first.data) == bytes(produced.data), "the first transaction of a compacted topic has it checked again"
     assert produced.log_append_time_ms == NOW_MS
     header = parse_header(produced.data)
     assert header.log_append_time
