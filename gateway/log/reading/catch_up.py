@@ -313,6 +313,7 @@ class CatchUpReader:
     def _fail(self, error: Exception) -> None:
         log.warning("cannot read", topic=self.log.pulsar_topic, offset=self.offset, error=str(error))
         self.failed = error
+        asyncio.get_running_loop().call_later(RETRY_S, self.log.waiters.wake)
 
     def on_reader_closed(self, error: PulsarError) -> None:
         # The next read finds no reader at its offset and starts a new one.
@@ -353,5 +354,3 @@ class CatchUpReader:
             self._watch_silence()
         except READ_FAILURES as error:
             self._fail(error)
-            await asyncio.sleep(RETRY_S)
-            self.log.waiters.wake()

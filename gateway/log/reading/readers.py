@@ -102,7 +102,7 @@ class CatchUpReaders:
         held_bytes = sum(reader.held_bytes for reader in self._all())
         idle_ms = STALLED_MS if held_bytes > self.limits.readers_budget_bytes else self.limits.reader_idle_ms
         deadline = time.monotonic() - idle_ms / 1000
-        self._remove([reader for reader in self._all() if reader.last_used < deadline])
+        self._close_for_others([reader for reader in self._all() if reader.last_used < deadline])
 
     # Turns
 
@@ -131,7 +131,7 @@ class CatchUpReaders:
                 if not giving_way:
                     self._admit_soon(CHECK_S)
                     return
-                self._remove([giving_way.pop()])
+                self._close_for_others([giving_way.pop()])
             del self._waiting[position]
             self._open(position)
 
@@ -189,6 +189,11 @@ class CatchUpReaders:
             if not siblings:
                 del self._readers[reader.log]
         self._count()
+
+    def _close_for_others(self, readers: list[CatchUpReader]) -> None:
+        self._remove(readers)
+        for reader in readers:
+            reader.log.waiters.wake()  # a fetch that waits for its data waits for another turn
 
     def _count(self) -> None:
         self._count_open = sum(map(len, self._readers.values()))

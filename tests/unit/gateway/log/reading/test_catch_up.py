@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +26,7 @@ from protocol.kafka.batch import iter_headers
 from protocol.kafka.offset_span import empty_batch
 from protocol.kafka.records import Record, encode_batch
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
+from tests.unit.gateway.log.log_scene import settle
 
 
 class FakeLog(ReadSource):
@@ -318,4 +320,20 @@ async def test_what_only_comes_late_is_not_stepped_over(monkeypatch: pytest.Monk
     reader.deliver()
     assert (await scene.read(1, 1_000)).next_offset == 3
     assert (await scene.read(3, 1_000)).next_offset == 4
+    scene.readers.close_all(scene.log)
+
+
+async def test_a_fetch_whose_failed_reader_another_fetch_removes_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catch_up, "RETRY_S", 0.001)
+    scene = Scene()
+    scene.write(10, 100)
+    scene.log.ends(10)
+    scene.log.start.at_first_entry = True
+    with monkeypatch.context() as failing:
+        failing.setattr(scene.topic, "open_reader", AsyncMock(side_effect=ConnectionLostError("lost")))
+        scene.readers.start(scene.log, 0)
+        await settle()
+    assert not scene.readers.holds(scene.log, 5), "the other fetch"
+    async with asyncio.timeout(5):
+        await scene.log.woken.wait()
     scene.readers.close_all(scene.log)

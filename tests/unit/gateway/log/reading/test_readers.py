@@ -196,3 +196,39 @@ async def test_a_failed_reader_whose_own_partition_waits_holds_up_no_others(monk
     await settle()
     assert scene.take(2)
     scene.close()
+
+
+async def test_a_fetch_whose_reader_is_closed_for_others_waits_for_its_next_turn(
+    turns_end_at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is woken: otherwise it would wait for data that no reader requests."""
+    scene = Scene(partitions=2, entries=1, max_readers=1)
+    scene.want(0)
+    await settle()
+    assert scene.take(0)
+    monkeypatch.setattr(FakeReader, "deliver", lambda self: None)
+    scene.topic.write(bytes(empty_batch(0, 10)), 10, "other", 1)
+    for log in scene.logs:
+        log.ends(20)
+    assert not scene.take(0)
+    scene.want(0)
+    scene.logs[0].woken.clear()
+    scene.want(1)
+    await settle()
+    assert [reader.closed for reader in scene.topic.readers] == [True, False]
+    assert scene.logs[0].woken.is_set()
+    scene.close()
+
+
+async def test_a_fetch_that_waits_while_memory_is_scarce_gets_another_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeReader, "deliver", lambda self: None)
+    scene = Scene(partitions=1, reader_idle_ms=100)
+    scene.want(0)
+    await settle()
+    [reader] = scene.readers._all()
+    reader.last_used -= 1.0
+    scene.logs[0].woken.clear()
+    scene.readers.close_idle()
+    await settle()
+    assert scene.open_readers == []
+    assert scene.logs[0].woken.is_set()
