@@ -68,7 +68,9 @@ class CatchUpReaders:
     def holds(self, log: ReadSource, offset: int) -> bool:
         """Whether ``read`` would find data."""
         reader = self._find(log, offset)
-        return reader is not None and reader.holds(offset)
+        if reader is None:
+            return False
+        return reader.holds(offset) or (reader.is_broken and self.holds(log, offset))
 
     def read(
         self, log: ReadSource, offset: int, max_bytes: int, *, at_least_one: bool, before: int = NO_LIMIT
@@ -76,6 +78,8 @@ class CatchUpReaders:
         """Batches from a reader that holds ``offset``; None if there are none (yet)."""
         reader = self._find(log, offset)
         found = None if reader is None else reader.read(offset, max_bytes, at_least_one=at_least_one, before=before)
+        if found is None and reader is not None and reader.is_broken:  # another reader may hold the data already
+            return self.read(log, offset, max_bytes, at_least_one=at_least_one, before=before)
         if self._waiting and found is not None:
             self._admit_soon(0)
         return found

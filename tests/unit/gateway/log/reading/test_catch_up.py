@@ -323,6 +323,28 @@ async def test_what_only_comes_late_is_not_stepped_over(monkeypatch: pytest.Monk
     scene.readers.close_all(scene.log)
 
 
+@pytest.mark.parametrize("asks", [True, False])
+async def test_data_that_another_reader_holds_is_found_when_the_own_one_has_failed(asks: bool) -> None:
+    """Nothing would wake the fetch: all data of the other reader has arrived."""
+    scene = Scene()
+    scene.write(10, 100)
+    scene.log.ends(20)
+    assert (await scene.read(0, MIB)).next_offset == 10
+    assert scene.readers.read(scene.log, 10, MIB, at_least_one=True) is None
+    await scene.read(0, 1)  # of another consumer, which then waits
+    scene.write(10, 100)
+    assert (await scene.read(10, MIB)).next_offset == 20
+    first, _ = scene.topic.readers
+    first.lose(ConnectionLostError("lost"))
+    scene.write(10, 100)
+    scene.log.ends(30)
+    await settle()
+    assert not asks or scene.readers.holds(scene.log, 20)
+    found = scene.readers.read(scene.log, 20, MIB, at_least_one=True)
+    assert found is not None and found.next_offset == 30
+    scene.readers.close_all(scene.log)
+
+
 async def test_a_fetch_whose_failed_reader_another_fetch_removes_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catch_up, "RETRY_S", 0.001)
     scene = Scene()
