@@ -87,7 +87,7 @@ class ClassicGroup(Group):
         member = self.members.pop(member_id, None)
         if member is None:
             return
-        self._supporters.subtract(_names(member.protocols))
+        self._drop_supporter(member)
         if member.group_instance_id is not None:
             self.static_members.pop(member.group_instance_id, None)
         if self.leader_id == member_id:
@@ -100,11 +100,17 @@ class ClassicGroup(Group):
         session_timeout_ms: int,
         rebalance_timeout_ms: int,
     ) -> None:
-        self._supporters.subtract(_names(member.protocols))
+        self._drop_supporter(member)
         member.protocols = protocols
         self._supporters.update(_names(protocols))
         member.session_timeout_ms = session_timeout_ms
         member.rebalance_timeout_ms = rebalance_timeout_ms
+
+    def _drop_supporter(self, member: ClassicMember) -> None:
+        for name in _names(member.protocols):
+            self._supporters[name] -= 1
+            if not self._supporters[name]:
+                del self._supporters[name]
 
     def rename_static(self, member: ClassicMember, new_member_id: str) -> None:
         """A static member that restarted continues with a new id, in its old place."""

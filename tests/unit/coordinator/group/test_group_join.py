@@ -7,7 +7,7 @@ import pytest
 from coordinator.group.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from coordinator.group.messages import LeaveRequest, LeavingMember
 from protocol.kafka.errors import ErrorCode
-from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS, Harness, subscription
+from tests.unit.coordinator.group.group_harness import RANGE, REBALANCE_MS, SESSION_MS, Harness, subscription
 
 
 def test_the_first_member_leads_the_first_generation() -> None:
@@ -51,6 +51,17 @@ def test_any_protocol_is_supported_once_all_have_left_before_the_first_generatio
     joined = h.join(protocols=[("sticky", b"")])
     h.advance(6_000)
     assert (joined.answer.error, joined.answer.protocol_name) == (ErrorCode.NONE, "sticky")
+
+
+def test_protocols_that_nobody_supports_any_more_are_forgotten() -> None:
+    """A member may name other protocols whenever it joins again: a hundred thousand in each request."""
+    h = Harness()
+    [member] = h.stable()
+    for number in range(5):
+        h.join(member, protocols=[*RANGE, (f"p{number}", b"")])
+    assert h.coordinator._groups["g"]._supporters == {"range": 1, "p4": 1}  # type: ignore[union-attr]
+    h.leave(member)
+    assert not h.coordinator._groups["g"]._supporters  # type: ignore[union-attr]
 
 
 def test_members_vote_among_the_protocols_that_all_have() -> None:
