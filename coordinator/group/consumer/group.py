@@ -111,16 +111,16 @@ class ConsumerGroup(Group):
                 self._apply_current(key.member_id, value)
 
     def _apply_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
-        if value is not None:
-            member = self.members.get(member_id, ConsumerMember(member_id)).with_subscription(value)
-            self.members[member_id] = member
-            if member.instance_id is not None:
-                self.static_members[member.instance_id] = member_id
+        before = self.members.get(member_id)
+        if before is not None and self.static_members.get(before.instance_id or "") == member_id:
+            del self.static_members[before.instance_id or ""]
+        if value is None:
+            self._release(member_id)
+            self.members.pop(member_id, None)
             return
-        self._release(member_id)
-        removed = self.members.pop(member_id, None)
-        if removed is not None and self.static_members.get(removed.instance_id or "") == member_id:
-            del self.static_members[removed.instance_id or ""]
+        member = self.members[member_id] = (before or ConsumerMember(member_id)).with_subscription(value)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member_id
 
     def _apply_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         self._release(member_id)

@@ -300,6 +300,17 @@ class TestStaticMembers:
         successor = h.consumer_heartbeat("m3", instance_id="i1", rebalance_timeout_ms=5_000).answer
         assert (successor.error, successor.assignment) == (ErrorCode.NONE, {T: {0, 1, 2}})
 
+    @pytest.mark.parametrize("is_reloaded", [False, True])
+    def test_a_member_that_changes_its_instance_id_frees_the_old_one(self, is_reloaded: bool) -> None:
+        h = Harness()
+        h.consumer_heartbeat("other")
+        h.consumer_heartbeat("m1", instance_id="i1")
+        h.consumer_heartbeat("m1", instance_id="i2")
+        if is_reloaded:
+            h = reloaded(h)
+        assert h.consumer_heartbeat("m1", -1, instance_id="i2").answer.error is ErrorCode.NONE
+        assert h.join(group_instance_id="i1").answer.error is ErrorCode.NONE
+
     def test_an_instance_id_in_use_is_refused(self) -> None:
         h = Harness()
         h.consumer_heartbeat("m1", instance_id="i1")
