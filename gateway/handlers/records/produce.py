@@ -105,6 +105,8 @@ class ProduceCall:
         topic = self.call.cluster.topics.cached(name)
         if topic is None:
             return
+        if part.topic_id is not None and part.topic_id != topic.topic_id:  # created again since its name was looked up
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         if not 0 <= index < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         check_leader(self.call, name, index)

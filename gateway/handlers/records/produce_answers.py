@@ -51,12 +51,15 @@ class PartitionAnswer(_PartitionResponse):
 class Part:
     """One partition of a request in progress."""
 
-    __slots__ = ("answer", "is_heavy", "key", "log", "name", "produced", "records", "tells_start", "topic", "waits")
+    __slots__ = (
+        "answer", "is_heavy", "key", "log", "name", "produced", "records", "tells_start", "topic", "topic_id", "waits",
+    )  # fmt: skip
 
     def __init__(self, topic: ProducedTopic, index: int, records: memoryview | None) -> None:
         self.answer = PartitionAnswer(index)
         self.name = topic.name
         self.key = topic_key(topic)
+        self.topic_id = topic.topic_id
         self.records = records
         self.topic: Topic | None = None
         self.produced: Produced | None = None

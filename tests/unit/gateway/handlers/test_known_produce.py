@@ -282,6 +282,30 @@ async def test_a_topic_that_was_made_anew_has_another_id(both: BothWays) -> None
     assert both.taken == 0
 
 
+async def test_a_topic_that_is_made_anew_while_another_one_is_looked_up(both: BothWays) -> None:
+    """Its batches are for the deleted topic. They must not get into the new one."""
+    topic_id = both.topic_id
+    row = {"partition_data": [{"index": 0, "records": batch()}]}
+    rows = [{"topic_id": each, **row} for each in (topic_id, uuid.UUID(int=2))]
+    fields = {"transactional_id": None, "acks": -1, "timeout_ms": PATIENT_MS, "topic_data": rows}
+    payload: bytes = encode_request("Produce", 13, fields, correlation_id=1, client_id="c")
+    before = both.general.log().end_offset
+
+    def make_anew(way: Way) -> None:
+        topics = way.scene.cluster.topics
+
+        async def get_by_id(_: object) -> None:
+            topics._topics[TOPIC] = replace(topics._topics[TOPIC], topic_id=uuid.UUID(int=1))
+            topics._by_id.pop(topic_id, None)
+
+        topics.get_by_id = get_by_id  # type: ignore[method-assign,assignment]
+
+    both.each(make_anew)
+    [answer] = await both.ask(len(payload).to_bytes(4, "big") + payload)
+    assert both.general.log().end_offset == before
+    assert answer.count((100).to_bytes(2, "big")) == 2, "UNKNOWN_TOPIC_ID"
+
+
 async def test_other_requests_are_nothing_for_it(both: BothWays) -> None:
     produce = request(9, batch())
     same_start = bytearray(produce)
