@@ -182,9 +182,13 @@ class ProduceCall:
     async def _decode(self, part: Part) -> None:
         """Decode for as long as it takes, as in Kafka, whose timeout begins when a batch is appended: otherwise a batch
         that takes longer would be sent again forever."""
-        work = partial(self._checked, part, None)
-        part.produced = await self.call.cluster.logs.decoding.run(work, self.call.client.number)
+        work, cluster = partial(self._checked, part, None), self.call.cluster
+        part.produced = await cluster.logs.decoding.run(work, self.call.client.number)
         self._waits_since = time.perf_counter()
+        if part.topic is not None:
+            topic = cluster.topics.cached(part.name)
+            if topic is None or topic.topic_id != part.topic.topic_id:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic was deleted in the meantime")
 
     async def _open_log(self, part: Part) -> None:
         logs = self.call.cluster.logs

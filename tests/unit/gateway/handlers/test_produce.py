@@ -11,6 +11,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from gateway.handlers.records import produce as produce_handler
+from gateway.handlers.records import produce_answers
 from gateway.handlers.records.produce import ProduceCall
 from gateway.handlers.records.produce_answers import Part
 from gateway.log.transactions.verifications import VerificationLostError
@@ -169,6 +170,37 @@ async def test_records_that_take_longer_than_the_time_are_appended_all_the_same(
         await call.prepare()
     log.done(7, None)
     assert (part.answer.error_code, part.answer.base_offset) == (0, 7)
+
+
+@pytest.mark.parametrize("new_id", [1, 2])
+async def test_a_topic_that_is_made_anew_while_records_are_decoded(
+    monkeypatch: pytest.MonkeyPatch, new_id: int
+) -> None:
+    """The new topic may be a compacted one: the batch was decoded for the old one."""
+    call, log = produce(-1)
+    [part] = call._parts
+    part.is_heavy, decoded = True, part.produced
+    part.produced, part.log = None, None
+    part.topic, found = cast(Any, SimpleNamespace(topic_id=1)), SimpleNamespace(topic_id=1)
+
+    async def decode(*_: Any) -> Any:
+        found.topic_id = new_id
+        return decoded
+
+    async def opened(part: Part) -> None:
+        part.log = cast(Any, log)
+
+    cluster = cast(Any, call.call.cluster)
+    cluster.topics = SimpleNamespace(cached=lambda _: found)
+    cluster.logs = SimpleNamespace(decoding=SimpleNamespace(run=decode))
+    monkeypatch.setattr(call, "_open_log", opened)
+    monkeypatch.setattr(produce_answers, "_point_to_leader", lambda *_: None)
+    await call.prepare()
+    if new_id == 1:
+        log.done(7, None)
+        assert part.answer.error_code == 0
+    else:
+        assert part.answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_batches_that_could_be_appended_at_once_let_others_have_their_turn_too(
