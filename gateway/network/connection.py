@@ -106,7 +106,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.end("too many connections")
         elif self._proxy_header is not None and not (peer and self._proxy_header.may_come_from(peer[0])):
             self.end("not a trusted proxy")
-        elif self._owner.requests.exhausted:
+        elif self._pipeline.requests.exhausted:
             self._loop.call_soon(self.regulate_reading)  # reading begins after this call
         if self._proxy_header is None and self._connects_too_often():
             return

@@ -20,6 +20,8 @@ class Host(Protocol):
     metrics: Metrics
     requests: RequestBudget
     """The budget of all clusters."""
+    peer_requests: RequestBudget
+    """The budget of the requests that other gateways forward."""
     turns: Turns
     threads: ThreadPoolExecutor
     """Threads for large requests and answers. Host names are resolved in other threads, and never wait for these."""

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from gateway.config import FORWARDING_LISTENER
 from gateway.dispatch import RequestHandler, ServedCluster, UnsupportedRequest
 from gateway.fan_out import cluster_at_work
 from gateway.login.session import LoginAnswer, LoginSession
@@ -57,7 +58,10 @@ class Pipeline:
         self._answers_in_order = answers_in_order
         self._max_in_flight = host.limits.max_in_flight_requests
         self.admission = Admission(host.dispatcher, context)
-        self.requests = host.requests
+        self._is_peer = context.listener.name == FORWARDING_LISTENER
+        # Two gateways whose clients' requests wait for each other must still read what the other one forwards.
+        self._memory = host.peer_requests if self._is_peer else host.requests
+        self.requests = self._memory
         """The budget that counts its requests: its cluster's share, after admission to one of several clusters."""
         self._handler: RequestHandler = host.dispatcher.handler(context, self.admission.served)
         self._loop = asyncio.get_running_loop()
@@ -234,7 +238,8 @@ class Pipeline:
         if not self.admission.admit(served):
             self._output.end("too many connections of the cluster")
             return
-        self._count_in(self._host.requests_of(served))
+        if not self._is_peer:
+            self._count_in(self._host.requests_of(served))
         dispatcher, context = self._host.dispatcher, self._context
         self._context = dispatcher.context(context.client, context.listener, context.principal, served)
         self._handler.close()
@@ -247,7 +252,7 @@ class Pipeline:
 
     async def _decode_large(self, frame: bytearray, place: Place) -> Place:
         """Decode in a thread, once there is memory for the decoded request; the event loop continues."""
-        requests = self._host.requests
+        requests = self._memory
         room_bytes, kept_bytes = await requests.room_to_decode(len(frame)), 0
         try:
             call, values = await self._loop.run_in_executor(self._host.threads, self._decode, frame)
@@ -350,7 +355,7 @@ class Pipeline:
         """Write the next answers. The sizes are what their requests hold in the budgets."""
         if room_bytes:
             self._room_bytes -= room_bytes
-            self._host.requests.answered(room_bytes)
+            self._memory.answered(room_bytes)
         self.released(request_bytes)
         self._output.write(buffers)
         if self.ending is not None and not self._answers.places:
@@ -407,7 +412,7 @@ class Pipeline:
         if self._muted is not None:
             self._muted.cancel()
         self.released(self._request_bytes)
-        self._host.requests.answered(self._room_bytes)
+        self._memory.answered(self._room_bytes)
         self._room_bytes = 0
         if self._serial is not None:
             self._serial.cancel()

@@ -107,7 +107,10 @@ class Metrics(Collector):
         self._tallies: list[tuple[type[Metric], str, str, Tally]] = []
         self.bytes_in = self._tally(CounterMetricFamily, "bytes_in", "Bytes of requests")
         self.bytes_out = self._tally(CounterMetricFamily, "bytes_out", "Bytes of responses")
-        self.request_bytes = self._tally(GaugeMetricFamily, "request_bytes", "Bytes of unanswered requests")
+        self.request_bytes = self._tally(GaugeMetricFamily, "request_bytes", "Bytes of unanswered requests of clients")
+        self.forwarded_request_bytes = self._tally(
+            GaugeMetricFamily, "forwarded_request_bytes", "Bytes of unanswered requests that other gateways forward"
+        )
         self.in_flight = self._tally(GaugeMetricFamily, "requests_in_flight", "Unanswered requests")
         self.entries_written = self._tally(CounterMetricFamily, "entries_written", "Pulsar entries written")
         self.batches_written = self._tally(CounterMetricFamily, "batches_written", "Record batches written")

@@ -170,6 +170,7 @@ class FakeServer:
         self.metrics = Metrics()
         self.unread = Unread()
         self.requests = RequestBudget(self.limits.requests_budget_bytes, self.metrics.request_bytes, self._regulate_all)
+        self.peer_requests = RequestBudget(self.limits.requests_budget_bytes, Tally(), self._regulate_all)
         self.turns = Turns(by_cluster=False, now_s=lambda: 0.0)  # no request takes time
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(2)
@@ -208,8 +209,8 @@ class Conversation:
         self.server = FakeServer(**limits)
         self.connection, self.transport = self.connect(proxies=proxies, answers_in_order=answers_in_order)
 
-    def connect(self, **options: Any) -> tuple[KafkaConnection, FakeTransport]:
-        connection, transport = KafkaConnection(cast(Owner, self.server), LISTENER, **options), FakeTransport()
+    def connect(self, listener: Listener = LISTENER, **options: Any) -> tuple[KafkaConnection, FakeTransport]:
+        connection, transport = KafkaConnection(cast(Owner, self.server), listener, **options), FakeTransport()
         connection.connection_made(transport)
         return connection, transport
 
@@ -221,14 +222,15 @@ class Conversation:
     def answers(self) -> list[str]:
         return self.transport.written.decode().split(";")[:-1]
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes, connection: KafkaConnection | None = None) -> None:
         """As a transport does: into the buffer that it is given, as much as fits."""
+        connection = connection or self.connection
         while data and not self.transport.closing:
-            buffer = self.connection.get_buffer(-1)
+            buffer = connection.get_buffer(-1)
             size = min(len(buffer), len(data))
             buffer[:size] = data[:size]
             data = data[size:]
-            self.connection.buffer_updated(size)
+            connection.buffer_updated(size)
 
     def lose(self) -> None:
         self.connection.connection_lost(None)

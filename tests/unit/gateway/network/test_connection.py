@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config import MIB
+from gateway.config import FORWARDING_LISTENER, MIB
 from gateway.listener_config import LOOPBACK
 from gateway.network.connection import READ_BUFFER_BYTES
+from gateway.requests.context import Listener
 from protocol.framing import DIRECT_READ_BYTES
 from tests.unit.gateway.network.connection_harness import Conversation, frame, settle
 
@@ -268,6 +269,22 @@ async def test_nobody_reads_above_the_budget_until_answers_are_given() -> None:
     conversation.dispatcher.futures["1"].set_result("1")
     await until_answered(conversation, "1")
     assert unread.reading and transport.reading
+
+
+async def test_other_gateways_are_read_while_clients_use_all_memory() -> None:
+    """The requests of the clients may wait for the other gateway, whose clients' requests wait for this one."""
+    conversation = Conversation(requests_budget_bytes=MIB, max_request_bytes=MIB, max_message_bytes=1024)
+    conversation.feed(frame("f1", MIB - 4))
+    peers = Listener(FORWARDING_LISTENER)
+    link, transport = conversation.connect(peers, answers_in_order=False)
+    await settle()
+    assert transport.reading
+    conversation.feed(frame("n2"), link)
+    assert transport.written == b"2;"
+    conversation.feed(frame("f3", MIB - 4), link)
+    _, other = conversation.connect(peers, answers_in_order=False)
+    await settle()
+    assert not other.reading, "their requests are bounded, too"
 
 
 @pytest.mark.parametrize(("bad", "reason"), [("m", "malformed request"), ("u", "unsupported request")])
