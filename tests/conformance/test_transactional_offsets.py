@@ -45,7 +45,7 @@ def commit(
         for index, offset in offsets.items()
     ]
     fields = {"group_id": group, "topics": [{"name": topic or topic_of(conversation), "partitions": rows}]}
-    return when_free(conversation, "TxnOffsetCommit", version, **producer.identity(), **(fields | more))
+    return when_free(conversation, "TxnOffsetCommit", version, **(producer.identity() | fields | more))
 
 
 def show(conversation: Conversation, group: str, *, require_stable: bool, partitions: tuple[int, ...] = (0, 1)) -> Any:
