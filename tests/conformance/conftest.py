@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.local.standalone import PulsarStandalone
+from tests.clients.api_versions import newest_kafka
 from tests.conformance.acls import servers_with_acls
 from tests.conformance.conversation import Pair, Server
 from tests.integration.secured_pulsar import SecuredPulsar
@@ -51,6 +52,15 @@ def _pair(request: pytest.FixtureRequest, gateway_fixture: str) -> Pair:
         Server("gateway", gateway, f"c{run}g-"),
         apply_table=kafka != gateway,
     )
+
+
+@pytest.fixture(scope="session")
+def newest_pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Instead of the reference, a Kafka with `transaction.version` 2."""
+    gateway = os.environ.get("CONFORMANCE_GATEWAY") or request.getfixturevalue("gateway_of_its_own").bootstrap
+    run = uuid.uuid4().hex[:6]
+    with newest_kafka(tmp_path_factory.mktemp("newest-kafka")) as kafka:
+        yield Pair(Server("kafka", kafka, f"n{run}k-"), Server("gateway", gateway, f"n{run}g-"), apply_table=True)
 
 
 @pytest.fixture(scope="session")

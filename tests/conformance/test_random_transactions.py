@@ -1,4 +1,7 @@
-"""Requests at random of two transactional producers: records, offsets of a group, and what consumers see of them."""
+"""Requests at random of transactional producers: records, offsets of a group, and what consumers see of them.
+
+Two of the three have the same transactional id: each fences the other when it begins again.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from tests.conformance.test_groups import new_group
 from tests.conformance.test_list_offsets import EARLIEST, LATEST
 from tests.conformance.test_random_fetches import AT_RANDOM
 from tests.conformance.transactions import (
+    CONCURRENT_TRANSACTIONS,
     NOT_ENOUGH_REPLICAS,
     READ_COMMITTED,
     Transactional,
@@ -27,7 +31,7 @@ from tests.conformance.transactions import (
 
 PARTITIONS = 2
 UNSTABLE_OFFSET_COMMIT = 88
-LAST_INIT, LAST_ADD, LAST_END, LAST_COMMIT = 4, 3, 3, 3
+OWN_EPOCH_INIT, EPOCH_RAISING_END = 3, 5
 NUMBERS = itertools.count()
 """Each conversation has a topic of its own."""
 
@@ -92,52 +96,73 @@ class Look(NamedTuple):
     offset: int
 
 
-WHO, INDEXES = st.sampled_from([0, 0, 0, 1]), st.sampled_from([0, 0, 0, 1])
+class Newest(NamedTuple):
+    """The highest version of each request in a conversation."""
+
+    init: int
+    add: int
+    add_group: int
+    write: int
+    commit: int
+    end: int
+
+
+KAFKA_3 = Newest(init=4, add=3, add_group=3, write=11, commit=3, end=3)
+KAFKA_4 = Newest(init=5, add=3, add_group=4, write=12, commit=5, end=5)
+WHO, INDEXES = st.sampled_from([0, 0, 0, 0, 1, 2]), st.sampled_from([0, 0, 0, 1])
 EPOCHS = st.sampled_from([0] * 12 + [1, -1])
-STEPS: dict[str, st.SearchStrategy[Any]] = {
-    "init": st.builds(Init, WHO, st.integers(0, LAST_INIT), st.sampled_from([None, None, 0, 0, -1, 1])),
-    "add": st.builds(
-        Add, WHO, st.integers(0, LAST_ADD), st.sampled_from([[0], [0], [0, 1], [1], [0, PARTITIONS], []]), EPOCHS
-    ),
-    "write": st.builds(
-        Write,
-        st.one_of(WHO, WHO, WHO, st.none()),
-        st.integers(3, 11),
-        INDEXES,
-        st.integers(1, 3),
-        st.sampled_from([0] * 12 + [1, -1]),
-        EPOCHS,
-    ),
-    "add group": st.builds(AddGroup, WHO, st.integers(0, LAST_ADD), EPOCHS),
-    "commit": st.builds(
-        Commit,
-        st.one_of(WHO, WHO, WHO, st.none()),
-        st.integers(0, LAST_COMMIT),
-        INDEXES,
-        st.integers(0, 9),
-        EPOCHS,
-    ),
-    "end": st.builds(End, WHO, st.integers(0, LAST_END), st.booleans(), EPOCHS),
-    "delete": st.builds(Delete, INDEXES, st.integers(0, 12)),
-    "look": st.builds(
-        Look,
-        st.sampled_from(["committed", "all", "end", "stable end", "offsets", "stable offsets", "transactions"]),
-        INDEXES,
-        st.sampled_from([0, 0, 0, 1, 2, 5]),
-    ),
-}
 OFTEN = ["add", "end", "look"] * 3 + ["write"] * 6 + ["commit"] * 2 + ["add group", "init", "delete"]
-CONVERSATIONS = st.lists(st.sampled_from(OFTEN).flatmap(STEPS.__getitem__), min_size=5, max_size=30)
+
+
+def _steps(newest: Newest) -> dict[str, st.SearchStrategy[Any]]:
+    return {
+        "init": st.builds(Init, WHO, st.integers(0, newest.init), st.sampled_from([None, None, 0, 0, -1, 1])),
+        "add": st.builds(
+            Add, WHO, st.integers(0, newest.add), st.sampled_from([[0], [0], [0, 1], [1], [0, PARTITIONS], []]), EPOCHS
+        ),
+        "write": st.builds(
+            Write,
+            st.one_of(WHO, WHO, WHO, st.none()),
+            st.integers(3, newest.write),
+            INDEXES,
+            st.integers(1, 3),
+            st.sampled_from([0] * 12 + [1, -1]),
+            EPOCHS,
+        ),
+        "add group": st.builds(AddGroup, WHO, st.integers(0, newest.add_group), EPOCHS),
+        "commit": st.builds(
+            Commit,
+            st.one_of(WHO, WHO, WHO, st.none()),
+            st.integers(0, newest.commit),
+            INDEXES,
+            st.integers(0, 9),
+            EPOCHS,
+        ),
+        "end": st.builds(End, WHO, st.integers(0, newest.end), st.booleans(), EPOCHS),
+        "delete": st.builds(Delete, INDEXES, st.integers(0, 12)),
+        "look": st.builds(
+            Look,
+            st.sampled_from(["committed", "all", "end", "stable end", "offsets", "stable offsets", "transactions"]),
+            INDEXES,
+            st.sampled_from([0, 0, 0, 1, 2, 5]),
+        ),
+    }
+
+
+def conversations(newest: Newest) -> st.SearchStrategy[list[Any]]:
+    steps = _steps(newest)
+    return st.lists(st.sampled_from(OFTEN).flatmap(steps.__getitem__), min_size=5, max_size=30)
 
 
 class Producer(Transactional):
     """It remembers its sequences, and where its transaction has uncommitted offsets."""
 
-    def __init__(self, conversation: Conversation) -> None:
-        super().__init__(conversation)
+    def __init__(self, conversation: Conversation, twin: Producer | None = None) -> None:
+        """`twin`: a producer with the same transactional id, which is fenced."""
+        super().__init__(conversation, name=None if twin is None else twin.transactional_id)
         self.next: dict[int, int] = {}
         """The next sequence of each partition."""
-        self.pending: set[int] = set()
+        self.pending: set[int] = set() if twin is None else twin.pending
 
     def began_again(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != (self.id, self.epoch):
@@ -146,11 +171,13 @@ class Producer(Transactional):
 
 
 class Clients:
-    def __init__(self, conversation: Conversation, topic: str) -> None:
+    def __init__(self, conversation: Conversation, topic: str, newest: Newest) -> None:
         self._talk = conversation
+        self._newest = newest
         self._topic = topic
         self._group = new_group(conversation)
-        self._producers = [Producer(conversation) for _ in range(2)]
+        first = Producer(conversation)
+        self._producers = [first, Producer(conversation), Producer(conversation, first)]
 
     def do(self, step: Any) -> None:
         match step:
@@ -179,14 +206,18 @@ class Clients:
     def _init(self, producer: Producer, step: Init) -> None:
         more = {}
         # Since `transaction.version` 2, a producer may abort its own transaction like this; Kafka 3.9 has 0.
-        if step.epoch is not None and step.version >= 3 and self._state(producer) != "Ongoing":
+        is_refused = self._newest is KAFKA_3 and self._state(producer) == "Ongoing"
+        if step.epoch is not None and step.version >= OWN_EPOCH_INIT and not is_refused:
             more = {"producer_id": producer.id, "producer_epoch": max(0, producer.epoch + step.epoch)}
         answer = producer.init(step.version, **more)
+        self._began_again(producer, answer)
+        self._await_markers(producer)
+
+    def _began_again(self, producer: Producer, answer: dict[str, Any]) -> None:
         if answer["error_code"] == 0:
             known = self._talk.names.producer_ids
             known.setdefault(answer["producer_id"], f"<producer {len(known)}>")
             producer.began_again(answer["producer_id"], answer["producer_epoch"])
-        self._await_markers(producer)
 
     def _write(self, step: Write) -> None:
         if step.producer is None:
@@ -196,9 +227,14 @@ class Clients:
         known = producer.next.get(step.partition, 0)
         # If no batch is in the log, what may come first depends in Kafka on earlier requests that were refused.
         sequence = max(0, known + step.step) if known else 0
-        data = producer.data(step.size, epoch=producer.epoch + step.epoch, sequence=sequence)
-        if self._produce(step, data, producer.transactional_id) == 0 and not step.epoch:
+        later = min(0, step.epoch) if self._is_fenced(producer) else step.epoch
+        data = producer.data(step.size, epoch=producer.epoch + later, sequence=sequence)
+        if self._produce(step, data, producer.transactional_id) == 0 and not later:
             producer.next[step.partition] = max(known, sequence + step.size)
+
+    def _is_fenced(self, producer: Producer) -> bool:
+        """Whether a twin with the same producer id has a newer epoch."""
+        return any(other.id == producer.id and other.epoch > producer.epoch for other in self._producers)
 
     def _produce(self, step: Write, data: bytes, transactional_id: str | None) -> int:
         """Retries while the transaction is being looked up, as clients do."""
@@ -210,7 +246,7 @@ class Clients:
             fields = produce_fields(step.version, topics, transactional_id=transactional_id)
             return self._talk.call("Produce", step.version, **fields)
 
-        answer = eventually(ask, lambda found: _code(found) != NOT_ENOUGH_REPLICAS)
+        answer = eventually(ask, lambda found: _code(found) not in (NOT_ENOUGH_REPLICAS, CONCURRENT_TRANSACTIONS))
         return _code(answer)
 
     def _commit(self, step: Commit) -> None:
@@ -232,7 +268,9 @@ class Clients:
             producer.pending.add(step.partition)
 
     def _end(self, producer: Producer, step: End) -> None:
-        producer.end(step.version, committed=step.committed, producer_epoch=producer.epoch + step.epoch)
+        answer = producer.end(step.version, committed=step.committed, producer_epoch=producer.epoch + step.epoch)
+        if step.version >= EPOCH_RAISING_END:
+            self._began_again(producer, answer)
         self._await_markers(producer)
 
     def _await_markers(self, producer: Producer) -> None:
@@ -240,7 +278,8 @@ class Clients:
         if self._state(producer) in ("Ongoing", "Empty"):
             return
         await_complete(self._talk, producer.transactional_id)
-        pending, producer.pending = producer.pending, set()
+        pending = set(producer.pending)
+        producer.pending.clear()
         of_others = {partition for other in self._producers for partition in other.pending}
         if pending - of_others:
             self._await_stable(pending - of_others)
@@ -293,12 +332,23 @@ def _code(answer: dict[str, Any]) -> int:
 
 
 @AT_RANDOM
-@given(steps=CONVERSATIONS)
+@given(steps=conversations(KAFKA_3))
 def test_random_transactions(pair: Pair, steps: list[Any]) -> None:
+    _compare(pair, KAFKA_3, steps)
+
+
+@AT_RANDOM
+@given(steps=conversations(KAFKA_4))
+def test_random_newer_transactions(newest_pair: Pair, steps: list[Any]) -> None:
+    """Both servers have `transaction.version` 2 (KIP-890)."""
+    _compare(newest_pair, KAFKA_4, steps)
+
+
+def _compare(pair: Pair, newest: Newest, steps: list[Any]) -> None:
     name = f"random-transactions-{next(NUMBERS)}"
 
     def converse(conversation: Conversation) -> None:
-        clients = Clients(conversation, one_segment(conversation, name, PARTITIONS))
+        clients = Clients(conversation, one_segment(conversation, name, PARTITIONS), newest)
         for step in steps:
             clients.do(step)
         for partition in range(PARTITIONS):
