@@ -11,10 +11,11 @@ acknowledged none of its writes. `Permissions` explains the columns.
 | DOUBTFUL | it has no lease, and there are other members | no | no | yes | yes |
 | PRESUMED_DEAD | as DOUBTFUL, and no write was acknowledged for `dead_after_ms` | no | no | no | yes |
 | CUT_OFF | as DOUBTFUL, and none for `cut_off_ms`; another gateway is not leaving | no | no | no | no |
-| ALL_CUT_OFF | as CUT_OFF, but the other gateways are cut off, too | no | no | yes | no |
+| ALL_CUT_OFF | as CUT_OFF, but the other gateways have not evicted it | no | no | yes | no |
 
-While no gateway can reach Pulsar, they stay DOUBTFUL and advertise the leaders of the epoch: a client that gets two
-leaders for one epoch may stay with the wrong one for minutes (confluentinc/librdkafka#5593).
+As long as the other gateways have not evicted it, a gateway stays DOUBTFUL and advertises the leaders of the epoch, as
+they do: Pulsar may be away from all of them. A client that gets two leaders for one epoch may stay with the wrong one
+for minutes (confluentinc/librdkafka#5593).
 
 Plain Produce and Fetch need no state: a gateway serves the partitions that are placed on it, because two leaders
 neither lose nor misnumber plain batches. A gateway that joins, leaves or was evicted gets its state from its lease and
@@ -103,8 +104,8 @@ class Silence(NamedTuple):
 
     duration_ms: float
     """Infinite if Pulsar never acknowledged one."""
-    of_all: bool = False
-    """The other gateways are known to be cut off from Pulsar, too."""
+    not_evicted: bool = False
+    """The other gateways still advertise this one, as far as is known."""
 
 
 def leadership_state(standing: Standing, silence: Silence, times: FleetTimes) -> LeadershipState:
@@ -116,5 +117,5 @@ def leadership_state(standing: Standing, silence: Silence, times: FleetTimes) ->
     if silence.duration_ms <= times.dead_after_ms:
         return LeadershipState.DOUBTFUL
     if silence.duration_ms <= times.cut_off_ms or not standing.staying_others:
-        return LeadershipState.DOUBTFUL if silence.of_all else LeadershipState.PRESUMED_DEAD
-    return LeadershipState.ALL_CUT_OFF if silence.of_all else LeadershipState.CUT_OFF
+        return LeadershipState.DOUBTFUL if silence.not_evicted else LeadershipState.PRESUMED_DEAD
+    return LeadershipState.ALL_CUT_OFF if silence.not_evicted else LeadershipState.CUT_OFF

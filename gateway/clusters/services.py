@@ -77,7 +77,7 @@ class ClusterServices:
         self._groups = GroupService(client, admin, self._topics, fleet, config.groups, self._logs, metrics)
         to_leaders = PeerRequests(self._peers, client_ids())
         to_coordinators = PeerRequests(self._peers, repeat("verification"))
-        self._peer_requests = (to_leaders, to_coordinators)
+        self._peer_requests = [to_leaders, to_coordinators]
         self._transactions = TransactionService(
             client, admin, self._topics, fleet, config.transactions, shared.producer_ids, to_leaders,
             self._write_markers, metrics,
@@ -117,6 +117,12 @@ class ClusterServices:
             transactions=self._transactions.coordinators.elsewhere(),
         )  # fmt: skip
         return Forwarding(self._peers, FleetLeaders(cluster), elsewhere)
+
+    def requests_to_gateways(self, client_id: str) -> PeerRequests:
+        """For requests of the gateway itself; closed with the services."""
+        requests = PeerRequests(self._peers, repeat(client_id))
+        self._peer_requests.append(requests)
+        return requests
 
     async def load_rights(self) -> None:
         """Await this before clients may send requests: they would take an earlier denial for a final answer.

@@ -17,7 +17,9 @@ from coordinator.fleet.placement import PartitionKey
 from coordinator.topics import DeletedTopic
 from gateway.background import TaskGroup
 from gateway.config import FleetSection
+from gateway.fleet.asking import Peers
 from gateway.fleet.clock import lease_now_ms
+from gateway.fleet.eviction_check import EvictionCheck
 from gateway.fleet.fleet_log import FleetLog, limit_retention, prepare_fleet_topic, read_cluster_id
 from gateway.fleet.listener import FleetListener
 from gateway.pulsar.admin import AdminClient
@@ -67,12 +69,18 @@ class Fleet:
         self._evicted_s: dict[str, float] = {}
         """The time (monotonic) when this gateway learned of each eviction in the roster."""
         self._evicted_recently: tuple[str, ...] = ()
+        self._eviction_check: EvictionCheck | None = None
 
     def subscribe(self, listener: FleetListener) -> None:
         self._listeners.append(listener)
 
     def unsubscribe(self, listener: FleetListener) -> None:
         self._listeners.remove(listener)
+
+    def ask_for_evictions(self, peers: Peers) -> None:
+        """Call this before `join`: while Pulsar does not answer, the other gateways know whether they evicted this one.
+        """
+        self._eviction_check = EvictionCheck(peers)
 
     # Joining and leaving
 
@@ -100,6 +108,7 @@ class Fleet:
         await self._log.start()
         self._tasks.keep_running("fleet heartbeats", self._keep_ticking)
         self._tasks.keep_running("fleet hand-over", self._keep_releasing)
+        self._tasks.keep_running("fleet eviction check", self._keep_checking)
         self._tasks.run_once("fleet log retention", limit_retention(self._admin, topic))
         while not self._membership.is_member:
             if self.expelled.done():
@@ -231,7 +240,12 @@ class Fleet:
 
     def _silence(self) -> Silence:
         duration_ms = 1000 * (asyncio.get_running_loop().time() - self._client.last_receipt_s)
-        return Silence(duration_ms, of_all=self._log is not None and self._log.is_lost_by_all)
+        return Silence(duration_ms, not_evicted=not self._may_be_evicted())
+
+    def _may_be_evicted(self) -> bool:
+        """What the other gateways say. If none answers, it depends on whether Pulsar closed the connection."""
+        found = None if self._eviction_check is None else self._eviction_check.is_evicted
+        return not (self._log is not None and self._log.is_lost_by_all) if found is None else found
 
     def may_send_idempotent(self) -> bool:
         """Whether batches that this gateway accepted from idempotent producers may still be sent."""
@@ -287,6 +301,16 @@ class Fleet:
             if message.kind == "eviction":
                 log.warning("a gateway is silent: it is presumed dead", node_id=message.node_id)
             self._log.send(message)
+
+    async def _keep_checking(self) -> None:
+        while self._eviction_check is not None and self._membership is not None:
+            if self._membership.holds_lease(lease_now_ms()):
+                self._eviction_check.reset()
+            else:
+                own = self._membership.member
+                others = [member for member in self.members if member.incarnation != own.incarnation]
+                await self._eviction_check.ask(own.node_id, others)
+            await asyncio.sleep(self._config.heartbeat_ms / 1000)
 
     def _report_lease_lost(self) -> None:
         for listener in self._listeners:

@@ -24,9 +24,12 @@ class PeerRequests:
         self._links: dict[str, tuple[PeerLink, str]] = {}
         """By the gateway's incarnation: the link and its client id."""
         self._loop = asyncio.get_running_loop()
+        self._closed = False
 
     async def ask(self, member: Member, version: int, request: Message, response: type[R], timeout_s: float) -> R:
         """Raises PeerLostError if no answer comes, or none that can be decoded."""
+        if self._closed:
+            raise PeerLostError("this gateway is stopping")
         if not self._peers.is_member(member):
             # Another member may be the same process: with two links to it, it would refuse the older one forever.
             raise PeerLostError("it is no member any more")
@@ -63,5 +66,6 @@ class PeerRequests:
             del self._links[link.member.incarnation]
 
     def close(self) -> None:
+        self._closed = True
         for link, _ in tuple(self._links.values()):
             link.close()

@@ -1,5 +1,7 @@
 """While no gateway can reach Pulsar, all gateways advertise the same leaders."""
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -48,10 +50,29 @@ def leaders(gateway: GatewayProcess, topic: str) -> dict[tuple[int, int], int]:
     return {(each["partition_index"], each["leader_epoch"]): each["leader_id"] for each in partitions(gateway, topic)}
 
 
+def suspend(pulsar: PulsarStandalone) -> None:
+    """Its connections stay open, and nothing is answered."""
+    os.kill(pulsar.pid, signal.SIGSTOP)
+
+
+def resume(pulsar: PulsarStandalone) -> None:
+    os.kill(pulsar.pid, signal.SIGCONT)
+
+
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("end", [PulsarStandalone.kill, PulsarStandalone.stop], ids=["killed", "stopped"])
+@pytest.mark.parametrize(
+    ("end", "begin"),
+    [
+        pytest.param(PulsarStandalone.kill, PulsarStandalone.start, id="killed"),
+        pytest.param(PulsarStandalone.stop, PulsarStandalone.start, id="stopped"),
+        pytest.param(suspend, resume, id="suspended"),
+    ],
+)
 def test_one_leader_in_an_epoch(
-    own_pulsar: PulsarStandalone, gateways: list[GatewayProcess], end: Callable[[PulsarStandalone], None]
+    own_pulsar: PulsarStandalone,
+    gateways: list[GatewayProcess],
+    end: Callable[[PulsarStandalone], None],
+    begin: Callable[[PulsarStandalone], None],
 ) -> None:
     """As in Kafka: a librdkafka client that has seen two leaders may use the wrong one for five minutes."""
     topic = unique_topic("away")
@@ -60,11 +81,13 @@ def test_one_leader_in_an_epoch(
     assert set(known.values()) == {0, 1}
     assert leaders(gateways[1], topic) == known
     end(own_pulsar)
-    until = time.monotonic() + AWAY_S
-    while time.monotonic() < until:
-        assert leaders(gateways[0], topic) == leaders(gateways[1], topic) == known
-    assert [metric(gateway, "kafka_gateway_fleet_lease") for gateway in gateways] == [0, 0]
-    own_pulsar.start()
+    try:
+        until = time.monotonic() + AWAY_S
+        while time.monotonic() < until:
+            assert leaders(gateways[0], topic) == leaders(gateways[1], topic) == known
+        assert [metric(gateway, "kafka_gateway_fleet_lease") for gateway in gateways] == [0, 0]
+    finally:
+        begin(own_pulsar)
     seen: list[dict[tuple[int, int], int]] = [known]
     until = time.monotonic() + RECOVERY_S
     while not all(metric(gateway, "kafka_gateway_fleet_lease") for gateway in gateways):
