@@ -191,11 +191,16 @@ class _ForwardedFetch:
         wait_ms = min(call.request.max_wait_ms, MAX_WAIT_MS) if self._min_bytes > 0 else 0
         self._end_s = self._loop.time() + wait_ms / 1000 - SLACK_S
         self._timers: list[asyncio.TimerHandle] = []
+        self._is_over = self._end_s <= self._loop.time()
+        """max_wait has expired. Not read from the clock: timers may fire a little early."""
+        self._is_overdue = False
+        """The leaders' answers are late, too."""
         self.future: asyncio.Future[Response] = self._loop.create_future()
 
     def start(self) -> None:
-        for end_s in (self._end_s, self._end_s + GRACE_S):
-            self._timers.append(self._loop.call_at(end_s, self.look))
+        self._timers = [
+            self._loop.call_at(self._end_s, self._expire), self._loop.call_at(self._end_s + GRACE_S, self._end_grace)
+        ]  # fmt: skip
         self.future.add_done_callback(self._stop_timers)
         self._ask_for_rest()
         self.look()
@@ -203,6 +208,14 @@ class _ForwardedFetch:
     def _stop_timers(self, _answered: asyncio.Future[Response]) -> None:
         for timer in self._timers:
             timer.cancel()
+
+    def _expire(self) -> None:
+        self._is_over = True
+        self.look()
+
+    def _end_grace(self) -> None:
+        self._is_overdue = True
+        self.look()
 
     def look(self) -> None:
         """Check whether the fetch is complete, because an answer has arrived or time has passed."""
@@ -222,9 +235,8 @@ class _ForwardedFetch:
             return True
         if sum(row.records.size_bytes for row in rows) >= max(1, self._min_bytes):
             return True
-        now_s = self._loop.time()
         asked = any(part.fetched.key in fetches.asked for part in self._parts)
-        return now_s >= self._end_s and (not asked or now_s >= self._end_s + GRACE_S)
+        return self._is_over and (not asked or self._is_overdue)
 
     def _is_known(self, part: _Part) -> bool:
         return part.fetched.key in self._fetches.known or part.fetched.key in self._fetches.answered

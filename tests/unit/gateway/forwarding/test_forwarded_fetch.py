@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -218,6 +219,29 @@ async def test_a_suspended_leader_delays_no_other() -> None:
     await client.know({1: 0, 2: 0})
     fetched = client.fetch({1: 0, 2: 0}, max_wait_ms=20)
     assert await rows(fetched) == {1: (0, 10, b""), 2: (0, 10, b"")}
+
+
+async def test_a_fetch_ends_with_its_timers_although_they_are_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an amount that clocks round away, or by almost a millisecond: nothing would look at it again."""
+    client = Client()
+    await client.know({0: 10, 1: 20})
+    loop, timers = asyncio.get_running_loop(), list[Callable[[], object]]()
+
+    def call_at(_: float, look: Callable[[], object]) -> asyncio.Handle:
+        timers.append(look)
+        return asyncio.Handle(look, (), loop)
+
+    with monkeypatch.context() as early:
+        early.setattr(loop, "call_at", call_at)
+        fetched = client.fetch({0: 10, 1: 20})
+        await asyncio.sleep(0)
+    await client.next_asked(2)
+    for expire in timers:
+        assert not fetched.done()
+        expire()
+        await asyncio.sleep(0)
+    async with asyncio.timeout(WAIT_S):
+        assert (await fetched).error_code == ErrorCode.NONE
 
 
 async def test_a_session_is_kept_here() -> None:
