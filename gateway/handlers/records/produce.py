@@ -245,6 +245,8 @@ class ProduceCall:
         part.answer.log_append_time_ms = part.produced.log_append_time_ms
         try:
             self._check_leader(part, part.produced.header)
+            if part.topic is not None and part.topic.compacts and self._begins_transactions(part):
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic has got its first transaction")
             self.call.client.refused.check(part.key, part.answer.index, part.produced.header, part.log.producers)
             produced, source = part.produced, self.call.client.number
             if part.log.append(produced.data, produced.header, source, self._done(part), produced.messages):

@@ -88,6 +88,24 @@ async def test_a_batch_whose_verification_a_marker_has_voided_comes_again(versio
     assert call.future.result() is call.response
 
 
+@pytest.mark.parametrize(("began_before", "code"), [(True, 0), (False, ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+async def test_a_batch_that_was_checked_before_the_first_transaction_of_its_compacted_topic_comes_again(
+    monkeypatch: pytest.MonkeyPatch, began_before: bool, code: int
+) -> None:
+    """Its records have no compaction keys: Pulsar would remove a deletion, and not the older record with such a key."""
+    monkeypatch.setattr(produce_answers, "_point_to_leader", lambda *_: None)
+    call, log = produce(-1)
+    [part] = call._parts
+    part.topic = cast(Any, SimpleNamespace(compacts=True, has_transactions=began_before))
+    cast(Any, part.produced).header.is_transactional = False
+    cast(Any, log).transactions = SimpleNamespace(flagged=True)
+    call.append()
+    if began_before:
+        log.done(5, None)
+    assert part.answer.error_code == code
+    assert call.future.result() is call.response
+
+
 # The request's own time
 
 
