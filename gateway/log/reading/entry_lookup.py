@@ -59,11 +59,11 @@ class EntryLookup:
         self._asked_again_at[topic] = now_s + READ_FOR_S
 
     async def _read(self, topic: str, position: Position) -> StoredEntry | None:
-        async with aclosing(read_entries(self._client, topic, position, position)) as entries:
+        async with aclosing(read_entries(self._client, topic, position, position, admin=self.admin)) as entries:
             async for entry in entries:
-                if entry.position == position:
-                    return StoredEntry(position, entry.index, entry.num_messages)
-        return None
+                found = StoredEntry(position, entry.index, entry.num_messages)
+                return found if entry.position == position else None
+        return await self.admin.topics.entry(topic, position)  # brokers do not dispatch it
 
     async def end(self, topic: str, last: Position) -> int:
         """The offset after the last entry, which is at ``last``."""

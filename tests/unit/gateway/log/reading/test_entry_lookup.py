@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.log.entries import entry_stream
 from gateway.log.reading import entry_lookup
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.pulsar.admin import AdminClient
@@ -73,6 +74,23 @@ async def test_an_entry_that_the_admin_api_fails_to_return_is_read(
     assert (found.index, found.num_messages) == (3, 1)
     assert await lookup.entry("topic", Position(3, 2)) is not None
     assert len(topic.readers) == 1, "the others are looked up as before"
+
+
+async def test_an_entry_that_brokers_do_not_dispatch_is_looked_up_again(
+    topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The admin API failed once. Readers of the entry would wait for ten seconds."""
+    monkeypatch.setattr(entry_stream, "SILENT_S", 0.01)
+    marker, entry, failures = topic.write_marker(2), topic.entry, [AdminError(500, "no metadata session")]
+
+    async def fail_once(name: str, position: Position) -> Any:
+        if failures:
+            raise failures.pop()
+        return await entry(name, position)
+
+    monkeypatch.setattr(topic, "entry", fail_once)
+    async with asyncio.timeout(5):
+        assert await lookup_in(topic).end("topic", marker) == 11
 
 
 async def test_a_failure_of_the_admin_api_is_not_hidden(topic: FakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
