@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tests.conformance.conversation import LAST_VERSION, Conversation, case
+from tests.conformance.conversation import Conversation, case
 from tests.conformance.test_groups import METADATA, new_group
 from tests.support.raw_client import RawClient
 
@@ -42,20 +42,6 @@ class Member:
 
     def ask_to_join(self, *, protocol: str = "range", protocol_type: str = "consumer") -> None:
         """Send the request; the coordinator may delay its response."""
-        if self.version >= REQUIRED_SINCE and not self.member_id and self.instance is None:
-            error = self.is_given_an_id(protocol=protocol, protocol_type=protocol_type)
-            if error != MEMBER_ID_REQUIRED:
-                self._note("asked for an id", error=error)
-                return
-        self.awaited = self.client.send("JoinGroup", self.version, **self._join_fields(protocol, protocol_type))
-
-    def is_given_an_id(self, *, protocol: str = "range", protocol_type: str = "consumer") -> int:
-        """The first of the two steps of joining (KIP-394). Returns the error."""
-        answer = self.client.call("JoinGroup", self.version, **self._join_fields(protocol, protocol_type))
-        self.member_id = answer["member_id"] if answer["error_code"] == MEMBER_ID_REQUIRED else ""
-        return int(answer["error_code"])
-
-    def _join_fields(self, protocol: str, protocol_type: str) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "group_id": self.group, "session_timeout_ms": 30_000, "member_id": self.member_id,
             "protocol_type": protocol_type, "protocols": [{"name": protocol, "metadata": METADATA}],
@@ -66,7 +52,13 @@ class Member:
             fields["group_instance_id"] = self.instance
         if self.version >= 8:
             fields["reason"] = None
-        return fields
+        if self.version >= REQUIRED_SINCE and not self.member_id and self.instance is None:
+            answer = self.client.call("JoinGroup", self.version, **fields)
+            if answer["error_code"] != MEMBER_ID_REQUIRED:
+                self._note("asked for an id", error=answer["error_code"])
+                return
+            fields["member_id"] = self.member_id = answer["member_id"]
+        self.awaited = self.client.send("JoinGroup", self.version, **fields)
 
     def joined(self) -> None:
         answer = self.client.receive("JoinGroup", self.version, self.awaited)
@@ -279,20 +271,4 @@ def test_ids_that_were_asked_for_and_not_used(conversation: Conversation, versio
         fields["group_instance_id"] = None
     errors = {conversation.client.call("JoinGroup", version, **fields)["error_code"] for _ in range(1_000)}
     conversation.say(sorted(errors))
-    state_of(conversation, group)
-
-
-@case("JoinGroup", range(REQUIRED_SINCE, LAST_VERSION["JoinGroup"] + 1))
-def test_another_protocol_once_all_have_left(conversation: Conversation, version: int) -> None:
-    """The group has no members, and waits for a client that was given its id."""
-    group = new_group(conversation)
-    first, late, other = (Member(conversation, version, group, name) for name in ("first", "late", "other"))
-    first.join()
-    first.sync()
-    late.is_given_an_id()
-    first.leaves()
-    state_of(conversation, group)
-    other.ask_to_join(protocol="other")
-    late.leaves()
-    other.joined()
     state_of(conversation, group)
