@@ -199,7 +199,8 @@ async def test_a_topic_that_is_made_anew_while_records_are_decoded(
     [part] = call._parts
     part.is_heavy, decoded = True, part.produced
     part.produced, part.log = None, None
-    part.topic, found = cast(Any, SimpleNamespace(topic_id=1)), SimpleNamespace(topic_id=1)
+    part.topic = cast(Any, SimpleNamespace(topic_id=1, compacts=False))
+    found = SimpleNamespace(topic_id=1)
 
     async def decode(*_: Any) -> Any:
         found.topic_id = new_id
