@@ -77,7 +77,7 @@ class Gateway:
         )
         parts = ProcessParts(self._client, self._admin, self._shared, self._peer_security(), self.metrics)
         self._services = ClusterServices(with_share(config) if config.kafka.clusters else config, self._fleet, parts)
-        self._fleet.ask_for_evictions(self._services.requests_to_gateways("eviction check"))
+        self._fleet.ask_about_eviction(self._services.requests_to_gateways("eviction check"))
         self._clusters = Clusters(config, self._fleet, parts, self._services.served)
         self.metrics.fleet_members.set_function(lambda: len(self._fleet.members))
         self.metrics.fleet_epoch.set_function(lambda: self._fleet.epoch)

@@ -14,8 +14,8 @@ acknowledged none of its writes. `Permissions` explains the columns.
 | ALL_CUT_OFF | as CUT_OFF, but the other gateways have not evicted it | no | no | yes | no |
 
 As long as the other gateways have not evicted it, a gateway stays DOUBTFUL and advertises the leaders of the epoch, as
-they do: Pulsar may be away from all of them. A client that gets two leaders for one epoch may stay with the wrong one
-for minutes (confluentinc/librdkafka#5593).
+they do: Pulsar may be away from all of them. A client that gets two leaders in short succession may stay with the wrong
+one for minutes (confluentinc/librdkafka#5593).
 
 Plain Produce and Fetch need no state: a gateway serves the partitions that are placed on it, because two leaders
 neither lose nor misnumber plain batches. A gateway that joins, leaves or was evicted gets its state from its lease and
@@ -104,8 +104,8 @@ class Silence(NamedTuple):
 
     duration_ms: float
     """Infinite if Pulsar never acknowledged one."""
-    not_evicted: bool = False
-    """The other gateways still advertise this one, as far as is known."""
+    may_be_evicted: bool = True
+    """If not, the other gateways still advertise this one."""
 
 
 def leadership_state(standing: Standing, silence: Silence, times: FleetTimes) -> LeadershipState:
@@ -117,5 +117,5 @@ def leadership_state(standing: Standing, silence: Silence, times: FleetTimes) ->
     if silence.duration_ms <= times.dead_after_ms:
         return LeadershipState.DOUBTFUL
     if silence.duration_ms <= times.cut_off_ms or not standing.staying_others:
-        return LeadershipState.DOUBTFUL if silence.not_evicted else LeadershipState.PRESUMED_DEAD
-    return LeadershipState.ALL_CUT_OFF if silence.not_evicted else LeadershipState.CUT_OFF
+        return LeadershipState.PRESUMED_DEAD if silence.may_be_evicted else LeadershipState.DOUBTFUL
+    return LeadershipState.CUT_OFF if silence.may_be_evicted else LeadershipState.ALL_CUT_OFF

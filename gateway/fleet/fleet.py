@@ -77,8 +77,8 @@ class Fleet:
     def unsubscribe(self, listener: FleetListener) -> None:
         self._listeners.remove(listener)
 
-    def ask_for_evictions(self, peers: Peers) -> None:
-        """Call this before `join`: while Pulsar does not answer, the other gateways know whether they evicted this one.
+    def ask_about_eviction(self, peers: Peers) -> None:
+        """While Pulsar does not answer, ask the other gateways whether they have evicted this one. Call before `join`.
         """
         self._eviction_check = EvictionCheck(peers)
 
@@ -240,12 +240,13 @@ class Fleet:
 
     def _silence(self) -> Silence:
         duration_ms = 1000 * (asyncio.get_running_loop().time() - self._client.last_receipt_s)
-        return Silence(duration_ms, not_evicted=not self._may_be_evicted())
+        return Silence(duration_ms, self._may_be_evicted())
 
     def _may_be_evicted(self) -> bool:
-        """What the other gateways say. If none answers, it depends on whether Pulsar closed the connection."""
-        found = None if self._eviction_check is None else self._eviction_check.is_evicted
-        return not (self._log is not None and self._log.is_lost_by_all) if found is None else found
+        """As the other gateways say. If none answers, it depends on whether Pulsar itself closed the connection."""
+        if self._eviction_check is not None and self._eviction_check.is_evicted is not None:
+            return self._eviction_check.is_evicted
+        return self._log is None or not self._log.is_lost_by_all
 
     def may_send_idempotent(self) -> bool:
         """Whether batches that this gateway accepted from idempotent producers may still be sent."""

@@ -63,7 +63,7 @@ def test_state(standing: Standing, silence_ms: float, expected: LeadershipState)
     ],
 )
 def test_state_while_pulsar_is_away_from_all(standing: Standing, silence_ms: float, expected: LeadershipState) -> None:
-    assert leadership_state(standing, Silence(silence_ms, not_evicted=True), TIMES) is expected
+    assert leadership_state(standing, Silence(silence_ms, may_be_evicted=False), TIMES) is expected
 
 
 def documented() -> Iterator[tuple[LeadershipState, Permissions]]:
@@ -90,10 +90,10 @@ durations_ms = st.floats(0, 60_000)
 
 @given(standings, st.tuples(durations_ms, durations_ms), st.booleans(), st.integers(33, 60_000))
 def test_longer_silence_never_permits_more(
-    standing: Standing, durations_ms: tuple[float, float], not_evicted: bool, dead_after_ms: int
+    standing: Standing, durations_ms: tuple[float, float], may_be_evicted: bool, dead_after_ms: int
 ) -> None:
     times = replace(TIMES, dead_after_ms=dead_after_ms)
-    earlier, later = (leadership_state(standing, Silence(each, not_evicted), times) for each in sorted(durations_ms))
+    earlier, later = (leadership_state(standing, Silence(each, may_be_evicted), times) for each in sorted(durations_ms))
     assert all(was or not is_now for was, is_now in zip(earlier.permissions, later.permissions, strict=True))
 
 

@@ -118,7 +118,7 @@ class Harness:
     def _changed(self, group_id: str, offsets: Mapping[TopicPartition, int | None]) -> None:
         self.changes.append((group_id, dict(offsets)))
 
-    def settle(self, error: ErrorCode = ErrorCode.NONE) -> None:
+    def finish_all(self, error: ErrorCode = ErrorCode.NONE) -> None:
         while self.coordinator.has_work:
             self.coordinator.work()
         while self.log.waiting:
@@ -128,7 +128,7 @@ class Harness:
         while self.coordinator.has_work:
             self.coordinator.work()
         if self.auto:
-            self.settle()
+            self.finish_all()
 
     def advance(self, duration_ms: int) -> None:
         """Let time pass: a tick at each deadline."""

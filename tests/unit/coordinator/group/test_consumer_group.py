@@ -95,7 +95,7 @@ def test_an_answer_waits_for_the_log_and_for_all_before_it() -> None:
     quiet = h.consumer_heartbeat("m1", 1)
     assert not joined.answers
     assert not quiet.answers, "it builds on what is not durable yet"
-    h.settle()
+    h.finish_all()
     assert joined.answer.member_epoch == quiet.answer.member_epoch == 1
 
 
@@ -109,11 +109,11 @@ def test_an_answer_waits_for_the_log_and_for_all_before_it() -> None:
 def test_what_the_log_refused_is_written_before_the_next_answer(refusal: ErrorCode, error: ErrorCode) -> None:
     h = Harness(auto=False)
     joined = h.consumer_heartbeat("m1")
-    h.settle(refusal)
+    h.finish_all(refusal)
     assert joined.answer.error is error
     again = h.consumer_heartbeat("m1", 1)
     assert not again.answers
-    h.settle()
+    h.finish_all()
     assert again.answer.error is ErrorCode.NONE
     assert reloaded(h).coordinator.describe_consumer_group("g") == h.coordinator.describe_consumer_group("g")
 
@@ -123,9 +123,9 @@ def test_a_refused_record_that_a_newer_one_replaced_is_not_written_again() -> No
     h.consumer_heartbeat("m1")
     h.consumer_heartbeat("m1", 1, subscribed_topic_names=["t", "u"])
     h.log.finish_one(h.now_ms, ErrorCode.REQUEST_TIMED_OUT)
-    h.settle()
+    h.finish_all()
     h.consumer_heartbeat("m1", 2)
-    h.settle()
+    h.finish_all()
     assert reloaded(h).coordinator.describe_consumer_group("g") == h.coordinator.describe_consumer_group("g")
 
 
@@ -355,7 +355,7 @@ def test_resigned_and_loading() -> None:
     h = Harness(auto=False)
     parked = h.consumer_heartbeat("m1")
     h.coordinator.resign(h.now_ms)
-    h.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    h.finish_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert parked.answer.error is ErrorCode.NOT_COORDINATOR
     assert h.consumer_heartbeat("m1").answer.error is ErrorCode.NOT_COORDINATOR
 

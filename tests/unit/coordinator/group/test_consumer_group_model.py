@@ -151,7 +151,7 @@ class ConsumerGroupLife(RuleBasedStateMachine):
     def coordinator_moves(self) -> None:
         old = self.h
         old.coordinator.resign(old.now_ms)
-        old.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        old.finish_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert all(parked.answers for parked in self.parked)
         self.h = Harness(auto=False, load=False)
         self.h.now_ms, self.h.log.durable, self.h.topics.counts = old.now_ms, old.log.durable, old.topics.counts

@@ -51,11 +51,11 @@ def test_only_offsets_of_unsubscribed_topics_are_deleted_or_expire() -> None:
     h.now_ms += CONFIG.offsets_retention_ms
     h.consumer_heartbeat("m1", 1)
     h.coordinator.tick(h.now_ms)
-    h.settle()
+    h.finish_all()
     assert set(h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets) == {t0}
     parked = Parked[DeleteOffsetsResponse]()
     h.coordinator.delete_offsets("g", [t0, u0], h.now_ms, parked)
-    h.settle()
+    h.finish_all()
     assert parked.answer.partition_errors == {t0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, u0: ErrorCode.NONE}
 
 
@@ -69,7 +69,7 @@ def test_deletion_leaves_nothing_behind() -> None:
     h.consumer_heartbeat("m1", -1)
     deleted = Parked()
     h.coordinator.delete_groups(["g"], h.now_ms, deleted)
-    h.settle()
+    h.finish_all()
     assert deleted.answer == {"g": ErrorCode.NONE}
     latest = dict(h.log.durable)
     assert set(latest.values()) == {None}

@@ -259,7 +259,7 @@ class TestStaticMembers:
         members = self.stable_after_settling(h)
         parked = h.join(group_instance_id=f"i{who}", can_skip_assignment=skips)
         assert not parked.answers, "the new id must be durable first"
-        h.settle()
+        h.finish_all()
         answer = parked.answer
         assert (answer.error, answer.generation, answer.member_id) == (ErrorCode.NONE, 1, f"i{who}-id3")
         leads = who == 0
@@ -290,7 +290,7 @@ class TestStaticMembers:
         h = Harness(auto=False)
         members = self.stable_after_settling(h)
         parked = h.join(group_instance_id="i1", protocols=[("range", subscription("other"))])
-        h.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        h.finish_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert (parked.answer.error, parked.answer.member_id) == (ErrorCode.NOT_COORDINATOR, "")
         assert h.heartbeat(members[1], 1, "i1") is ErrorCode.NONE
         assert h.coordinator.describe_group("g").members[1].metadata == subscription("t")
@@ -302,7 +302,7 @@ class TestStaticMembers:
         for _ in range(3):
             h.advance(SESSION_MS - 1)
             h.heartbeat(members[0], 1)
-        h.settle()
+        h.finish_all()
         h.advance(SESSION_MS - 1)
         assert h.heartbeat(members[0], 1) is ErrorCode.NONE
         h.advance(1)
@@ -341,7 +341,7 @@ class TestStaticMembers:
         restarted = h.join(group_instance_id="i1")
         leader = h.join(members[0], group_instance_id="i0")
         assert restarted.answer.generation == leader.answer.generation == 2
-        h.settle()
+        h.finish_all()
 
     def test_two_restarts_under_way_end_with_the_later(self) -> None:
         h = Harness(auto=False)
@@ -350,7 +350,7 @@ class TestStaticMembers:
         assert first.answer.error is ErrorCode.FENCED_INSTANCE_ID
         h.log.finish_one(h.now_ms)
         assert not second.answers, "its own id is not durable yet"
-        h.settle()
+        h.finish_all()
         assert (second.answer.error, second.answer.member_id) == (ErrorCode.NONE, "i1-id4")
 
     def test_a_restart_that_owes_its_sync_still_owes_it(self) -> None:

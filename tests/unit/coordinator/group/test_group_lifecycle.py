@@ -86,7 +86,7 @@ def test_tombstones_remove() -> None:
     old.leave(leader)
     deleted: Parked[object] = Parked()
     old.coordinator.delete_groups(["g"], old.now_ms, deleted)
-    old.settle()
+    old.finish_all()
     assert reloaded(old).coordinator.list_groups().groups == []
 
 
@@ -123,7 +123,7 @@ def test_resigning_answers_everything_that_was_parked() -> None:
     assert {parked.answer.error for parked in joins} == {ErrorCode.NOT_COORDINATOR}
     assert sync.answer.error is ErrorCode.NOT_COORDINATOR
     assert not commit.answers, "the log still has it"
-    h.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    h.finish_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert commit.answer == {T0: ErrorCode.NOT_COORDINATOR}
     assert h.changes == []
     assert h.join().answer.error is ErrorCode.NOT_COORDINATOR

@@ -169,7 +169,7 @@ class GroupLife(RuleBasedStateMachine):
         """The old one is fenced: appends that its log has not stored will fail."""
         old = self.h
         old.coordinator.resign(old.now_ms)
-        old.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        old.finish_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert all(parked.answers for parked in self.parked), "resigned without an answer"
         self.h = Harness(self.config, auto=False, load=False)
         self.h._ids, self.h.now_ms, self.h.log.durable = old._ids, old.now_ms, old.log.durable

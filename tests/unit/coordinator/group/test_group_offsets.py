@@ -34,14 +34,14 @@ def fetch(h: Harness, *partitions: TopicPartition, stable: bool = False, group: 
 def delete(h: Harness, *partitions: TopicPartition, group: str = "g") -> DeleteOffsetsResponse:
     parked = Parked[DeleteOffsetsResponse]()
     h.coordinator.delete_offsets(group, partitions, h.now_ms, parked)
-    h.settle()
+    h.finish_all()
     return parked.answer
 
 
 def delete_groups(h: Harness, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
     parked: Parked[Any] = Parked()
     h.coordinator.delete_groups(group_ids, h.now_ms, parked)
-    h.settle()
+    h.finish_all()
     return dict(parked.answer)
 
 
@@ -51,7 +51,7 @@ def test_an_offset_counts_when_it_is_durable() -> None:
     assert not parked.answers
     assert fetch(h, T0) == {T0: FetchedOffset()}
     assert fetch(h, T0, stable=True) == {T0: FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)}
-    h.settle()
+    h.finish_all()
     assert parked.answer == {T0: ErrorCode.NONE}
     assert fetch(h, T0, stable=True) == {T0: FetchedOffset(7)}
     assert h.changes == [("g", {T0: 7})]
@@ -79,9 +79,9 @@ def test_all_fields_come_back() -> None:
 def test_a_refused_append_leaves_the_old_offset(refusal: ErrorCode, error: ErrorCode) -> None:
     h = Harness(auto=False)
     h.commit(5)
-    h.settle()
+    h.finish_all()
     parked = h.commit(9)
-    h.settle(refusal)
+    h.finish_all(refusal)
     assert parked.answer == {T0: error}
     assert fetch(h, T0, stable=True) == {T0: FetchedOffset(5)}
 
@@ -207,11 +207,11 @@ class TestDeletion:
     def test_a_commit_under_way_does_not_come_back(self) -> None:
         h = Harness(auto=False)
         h.commit(1, topic="u")
-        h.settle()
+        h.finish_all()
         commit = h.commit(5)
         deleted = Parked[DeleteOffsetsResponse]()
         h.coordinator.delete_offsets("g", [T0], h.now_ms, deleted)
-        h.settle()
+        h.finish_all()
         assert commit.answer == {T0: ErrorCode.NONE}
         assert deleted.answer.error is ErrorCode.NONE
         assert fetch(h) == {U0: FetchedOffset(1)}
@@ -220,7 +220,7 @@ class TestDeletion:
     def test_not_though_a_later_commit_is_refused(self) -> None:
         h = Harness(auto=False)
         h.commit(1, topic="u")
-        h.settle()
+        h.finish_all()
         h.commit(5)
         h.coordinator.delete_offsets("g", [T0], h.now_ms, Parked[DeleteOffsetsResponse]())
         h.commit(6)
@@ -228,7 +228,7 @@ class TestDeletion:
             h.log.finish_one(h.now_ms, error)
         assert fetch(h) == fetch(reloaded(h)) == {U0: FetchedOffset(1)}
         h.commit(7)
-        h.settle()
+        h.finish_all()
         assert fetch(h, T0) == {T0: FetchedOffset(7)}
 
     def test_groups_without_members(self) -> None:
@@ -315,7 +315,7 @@ class TestExpiry:
         h.now_ms += RETENTION_MS
         h.heartbeat(leader, 1)
         h.coordinator.tick(h.now_ms)
-        h.settle()
+        h.finish_all()
         assert set(fetch(h)) == {T0}
 
     def test_a_live_group_of_unknown_subscriptions_keeps_all(self) -> None:
@@ -345,7 +345,7 @@ class TestExpiry:
     def test_a_commit_under_way_keeps_the_old_one(self) -> None:
         h = Harness(auto=False)
         h.commit(1)
-        h.settle()
+        h.finish_all()
         h.now_ms += RETENTION_MS
         h.commit(2)
         h.coordinator.tick(h.now_ms)

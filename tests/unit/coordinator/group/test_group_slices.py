@@ -128,7 +128,7 @@ def test_offsets_of_a_deleted_topic_go_though_the_group_changes_its_protocol_mea
     )  # fmt: skip
     h.coordinator.consumer_heartbeat(request, h.now_ms, lambda response: None)
     assert h.coordinator.has_work
-    h.settle()
+    h.finish_all()
     assert h.coordinator.describe_consumer_group("large").members
     assert not h.coordinator.committed("large")
 
@@ -182,7 +182,7 @@ def test_a_group_made_anew_keeps_what_it_commits_while_the_old_one_goes() -> Non
     delete_large(h)
     kept = {TopicPartition("t", number): OffsetToCommit(7) for number in (0, GROUPS - 1)}
     h.commit(offsets=kept, group="large")
-    h.settle()
+    h.finish_all()
     for coordinator in (h.coordinator, reloaded(h).coordinator):
         assert {each: value.offset for each, value in coordinator.committed("large").items()} == dict.fromkeys(kept, 7)
 
@@ -192,12 +192,12 @@ def test_a_deletion_that_is_interrupted_says_so() -> None:
     deleted = delete_large(h)
     h.coordinator.work()
     h.coordinator.resign(h.now_ms)
-    h.settle()
+    h.finish_all()
     assert deleted.answer == {"large": ErrorCode.NOT_COORDINATOR}
     successor = reloaded(h)
     again: Parked[Mapping[str, ErrorCode]] = Parked()
     successor.coordinator.delete_groups(["large"], h.now_ms, again)
-    successor.settle()
+    successor.finish_all()
     assert again.answer == {"large": ErrorCode.NONE}
     assert "large" not in reloaded(successor).coordinator.group_ids()
 
@@ -207,7 +207,7 @@ def test_a_deletion_fails_with_any_of_its_appends() -> None:
     deleted = delete_large(h)
     appended(h)
     h.log.finish_one(h.now_ms, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    h.settle()
+    h.finish_all()
     assert deleted.answer == {"large": ErrorCode.NOT_COORDINATOR}
 
 
@@ -218,7 +218,7 @@ def test_many_offsets_are_deleted_in_slices() -> None:
     deleted: Parked[DeleteOffsetsResponse] = Parked()
     h.coordinator.delete_offsets("large", named, h.now_ms, deleted)
     assert max(appended(h)) <= SLICE
-    h.settle()
+    h.finish_all()
     assert deleted.answer == DeleteOffsetsResponse(ErrorCode.NONE, dict.fromkeys(named, ErrorCode.NONE))
     assert [*h.coordinator.committed("large")] == [TopicPartition("t", GROUPS - 1)]
 
@@ -236,9 +236,9 @@ def test_what_is_committed_while_offsets_are_deleted_stays(in_transaction: bool)
         h.commit_in_transaction(7, partition=last, group="large")
     else:
         h.commit(7, partition=last, group="large")
-    h.settle()
+    h.finish_all()
     h.end_transaction()
-    h.settle()
+    h.finish_all()
     assert {each: value.offset for each, value in reloaded(h).coordinator.committed("large").items()} == {
         TopicPartition("t", last): 7
     }

@@ -16,7 +16,7 @@ def test_followers_wait_until_the_leaders_assignment_is_durable() -> None:
     leading = h.sync(leader, 1, {leader: b"L", follower: b"F", "stranger": b"S"})
     assert not waiting.answers
     assert not leading.answers
-    h.settle()
+    h.finish_all()
     assert (waiting.answer.assignment, leading.answer.assignment) == (b"F", b"L")
     assert (leading.answer.protocol_type, leading.answer.protocol_name) == ("consumer", "range")
     key, value = h.log.decoded()[-1]
@@ -39,7 +39,7 @@ def test_a_generation_has_one_assignment_even_if_the_leader_repeats_itself() -> 
     leader = h.first_join().member_id
     first = h.sync(leader, 1, {leader: b"one"})
     second = h.sync(leader, 1, {leader: b"two"})
-    h.settle()
+    h.finish_all()
     assert first.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
     assert second.answer.assignment == b"one"
     assert [value.members[0].assignment for _, value in h.log.decoded()] == [b"one"]
@@ -49,7 +49,7 @@ def test_a_failed_store_fails_the_syncs_and_rebalances() -> None:
     h = Harness(auto=False)
     leader = h.first_join().member_id
     parked = h.sync(leader, 1, {leader: b"L"})
-    h.settle(ErrorCode.REQUEST_TIMED_OUT)
+    h.finish_all(ErrorCode.REQUEST_TIMED_OUT)
     assert parked.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
     assert h.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
     assert h.join(leader).answer.generation == 2
@@ -61,7 +61,7 @@ def test_a_rebalance_meanwhile_ends_the_syncs() -> None:
     parked = h.sync(leader, 1, {leader: b"L"})
     h.join()
     assert parked.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
-    h.settle()
+    h.finish_all()
     assert h.coordinator.describe_group("g").state == "PreparingRebalance"
 
 
@@ -173,8 +173,8 @@ def test_an_assignment_stored_too_late_is_not_the_next_generations() -> None:
     h.join(leader)
     assert newcomer.answer.generation == 2
     waiting = h.sync(newcomer.answer.member_id, 2)
-    h.settle()
+    h.finish_all()
     assert not waiting.answers
     h.sync(leader, 2, {newcomer.answer.member_id: b"new"})
-    h.settle()
+    h.finish_all()
     assert waiting.answer.assignment == b"new"

@@ -89,12 +89,12 @@ def test_all_fields_come_back() -> None:
 def test_the_end_is_answered_when_it_is_durable() -> None:
     h = Harness(auto=False)
     h.commit_in_transaction(7)
-    h.settle()
+    h.finish_all()
     first, retry, other = h.end_transaction(), h.end_transaction(), h.end_transaction(coordinator_epoch=2)
     assert not first.answers
     assert other.answer is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert fetch(h, T0, stable=True) == {T0: UNSTABLE}
-    h.settle()
+    h.finish_all()
     assert first.answer is retry.answer is ErrorCode.NONE
     assert h.end_transaction().answer is ErrorCode.NONE, "nothing is open"
     assert not h.log.waiting
@@ -103,20 +103,20 @@ def test_the_end_is_answered_when_it_is_durable() -> None:
 def test_an_end_that_the_log_refuses_comes_again() -> None:
     h = Harness(auto=False)
     h.commit_in_transaction(7)
-    h.settle()
+    h.finish_all()
     refused = h.end_transaction()
-    h.settle(ErrorCode.NOT_ENOUGH_REPLICAS)
+    h.finish_all(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert refused.answer is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert fetch(h, T0, stable=True) == {T0: UNSTABLE}
     h.end_transaction()
-    h.settle()
+    h.finish_all()
     assert fetch(h, T0, stable=True) == {T0: FetchedOffset(7)}
 
 
 def test_a_refused_append_leaves_nothing_open() -> None:
     h = Harness(auto=False)
     parked = h.commit_in_transaction(7)
-    h.settle(ErrorCode.MESSAGE_TOO_LARGE)
+    h.finish_all(ErrorCode.MESSAGE_TOO_LARGE)
     assert parked.answer == {T0: ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
     assert fetch(h, T0, stable=True) == {T0: FetchedOffset()}
 
@@ -126,7 +126,7 @@ def test_an_end_waits_for_what_decides_it() -> None:
     h = Harness(auto=False)
     h.commit_in_transaction(7)
     assert h.end_transaction(transaction_version=V2, producer_epoch=1).answer is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    h.settle(ErrorCode.NOT_ENOUGH_REPLICAS)
+    h.finish_all(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert h.end_transaction(transaction_version=V2, producer_epoch=1).answer is ErrorCode.NONE
     assert fetch(h, T0) == {T0: FetchedOffset()}
 
@@ -135,7 +135,7 @@ def test_an_abort_takes_what_is_under_way_with_it() -> None:
     h = Harness(auto=False)
     h.commit_in_transaction(7)
     aborted = h.end_transaction(committed=False)
-    h.settle()
+    h.finish_all()
     assert aborted.answer is ErrorCode.NONE
     assert fetch(h, T0, stable=True) == fetch(reloaded(h), T0, stable=True) == {T0: FetchedOffset()}
 
@@ -315,6 +315,6 @@ def test_members_do_not_hinder_the_end() -> None:
     h.coordinator.resume(h.now_ms)
     parked = Parked[ErrorCode]()
     h.coordinator.end_transaction(marker, h.now_ms, parked)
-    h.settle()
+    h.finish_all()
     assert parked.answer is ErrorCode.NONE
     assert fetch(h, T0) == {T0: FetchedOffset(7)}

@@ -68,7 +68,7 @@ class TestTheLatestWins:
         h = Harness(auto=False)
         h.commit_in_transaction(80, producer_id=8)
         h.commit_in_transaction(offsets={T0: OffsetToCommit(70), T1: OffsetToCommit(71)})
-        h.settle()
+        h.finish_all()
         h.end_transaction()
         [(records, _)] = h.log.waiting
         assert len(records) == 6
@@ -85,23 +85,23 @@ class TestTheLatestWins:
     def test_a_commit_that_was_refused_supersedes_nothing(self) -> None:
         h = Harness(auto=False)
         h.commit_in_transaction(7)
-        h.settle()
+        h.finish_all()
         h.commit(3)
         ended = h.end_transaction(producer_epoch=1, transaction_version=V2)
         assert ended.answer is ErrorCode.NOT_LEADER_OR_FOLLOWER, "which is the latest is not known yet"
-        h.settle(ErrorCode.NOT_ENOUGH_REPLICAS)
+        h.finish_all(ErrorCode.NOT_ENOUGH_REPLICAS)
         h.end_transaction()
-        h.settle()
+        h.finish_all()
         assert fetch(h, T0) == {T0: FetchedOffset(7)}
 
     def test_commits_while_the_transaction_ends_keep_their_order(self) -> None:
         h = Harness(auto=False)
         h.commit_in_transaction(offsets={T0: OffsetToCommit(7), T1: OffsetToCommit(7)})
-        h.settle()
+        h.finish_all()
         ended = h.end_transaction()
         first = h.commit(offsets={T0: OffsetToCommit(1), U0: OffsetToCommit(1)})
         second = h.commit(offsets={U0: OffsetToCommit(2)})
-        h.settle()
+        h.finish_all()
         assert ended.answer is ErrorCode.NONE
         assert first.answer == {T0: ErrorCode.NONE, U0: ErrorCode.NONE}
         assert second.answer == {U0: ErrorCode.NONE}
@@ -113,19 +113,19 @@ class TestTheLatestWins:
         h = Harness(auto=False)
         h.commit_in_transaction(7)
         h.commit(2)
-        h.settle()
+        h.finish_all()
         h.end_transaction(committed)
         h.commit(1)
-        h.settle()
+        h.finish_all()
         assert fetch(h, T0, stable=True) == fetch(reloaded(h), T0, stable=True) == {T0: FetchedOffset(1)}
 
     def test_a_commit_that_waits_for_an_end_is_answered_when_the_coordinator_resigns(self) -> None:
         h = Harness(auto=False)
         h.commit_in_transaction(7)
-        h.settle()
+        h.finish_all()
         ended, commit = h.end_transaction(), h.commit(1)
         h.coordinator.resign(h.now_ms)
-        h.settle(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        h.finish_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert ended.answer is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert commit.answer == {T0: ErrorCode.NOT_COORDINATOR}
         assert h.end_transaction().answer is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -225,7 +225,7 @@ class TestVerification:
         assert h.end_transaction(False, **marker).answer is ErrorCode.NONE
         parked: Parked[Any] = Parked()
         h.coordinator.commit_in_transaction(self.request(), verification, h.now_ms, parked)
-        h.settle()
+        h.finish_all()
         assert parked.answer == {T0: error}
 
     def test_by_another_coordinator_it_is_worth_nothing(self) -> None:
@@ -238,7 +238,7 @@ class TestVerification:
     def test_not_while_the_transaction_ends(self) -> None:
         h = Harness(auto=False)
         h.commit_in_transaction(7)
-        h.settle()
+        h.finish_all()
         h.end_transaction()
         assert h.commit_in_transaction(8).answer == {T0: ErrorCode.CONCURRENT_TRANSACTIONS}
 

@@ -54,7 +54,7 @@ def test_a_commit_under_way_survives_the_change() -> None:
     h = Harness(auto=False)
     commit = h.commit(7)
     h.consumer_heartbeat("m1")
-    h.settle()
+    h.finish_all()
     assert commit.answer == {TopicPartition("t", 0): ErrorCode.NONE}
     offsets = h.coordinator.fetch_offsets(FetchOffsetsRequest("g")).offsets
     assert offsets[TopicPartition("t", 0)].offset == 7

@@ -28,13 +28,13 @@ def fetch(h: Harness, *partitions: TopicPartition, stable: bool = False, group: 
 def delete(h: Harness, *partitions: TopicPartition) -> ErrorCode:
     parked = Parked[DeleteOffsetsResponse]()
     h.coordinator.delete_offsets("g", partitions, h.now_ms, parked)
-    h.settle()
+    h.finish_all()
     return parked.answer.error
 
 
 def delete_group(h: Harness) -> ErrorCode:
     parked: Parked[Any] = Parked()
     h.coordinator.delete_groups(["g"], h.now_ms, parked)
-    h.settle()
+    h.finish_all()
     error: ErrorCode = parked.answer["g"]
     return error

@@ -64,7 +64,7 @@ def test_open_and_complete_transactions_are_counted() -> None:
         h.finish_append()
         assert (len(opened.open_transactions), opened.open_transactions.oldest_ms) == (1, began_ms)
         assert not h.completed
-        h.settle()
+        h.finish_all()
         assert (len(opened.open_transactions), opened.open_transactions.oldest_ms) == (0, None)
         assert h.completed == [state]
         h.completed.clear()

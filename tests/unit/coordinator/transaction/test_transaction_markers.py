@@ -31,7 +31,7 @@ def test_a_deleted_partition_needs_no_marker() -> None:
     h.end(producer)
     h.finish_append()
     h.finish_marker(MarkerOutcome.GONE)
-    h.settle()
+    h.finish_all()
     assert h.state() == "CompleteCommit"
     assert len(h.written) == 1
 
@@ -41,7 +41,7 @@ def test_a_fenced_marker_is_left_to_the_next_coordinator() -> None:
     h.end(producer)
     h.finish_append()
     h.finish_marker(MarkerOutcome.FENCED)
-    h.settle()
+    h.finish_all()
     h.advance(10_000)
     assert not h.markers.waiting
     assert h.state() == "PrepareCommit"

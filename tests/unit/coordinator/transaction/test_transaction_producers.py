@@ -172,13 +172,13 @@ def test_an_open_transaction_is_aborted_first(version: int) -> None:
     h.finish_append()
     assert answer.value == WAIT
     assert h.init().value == WAIT, "markers are being written"
-    h.settle()
+    h.finish_all()
     last = h.log.last()
     assert last is not None
     assert (last.state, last.producer_epoch) == (TransactionState.COMPLETE_ABORT, 1), "raised once"
     assert [(m.committed, m.producer_epoch, m.coordinator_epoch) for m in h.written] == [(False, 1, 7)]
     again = h.init()
-    h.settle()
+    h.finish_all()
     assert given(again.value) == (101, 2)
     assert h.add(had).value is ErrorCode.PRODUCER_FENCED
 

@@ -78,7 +78,7 @@ def test_verification() -> None:
     assert verify(producer) == [NONE, ErrorCode.TRANSACTION_ABORTABLE], "the leader looks again when it appends"
     h.finish_append()
     assert verify(producer) == [WAIT] * 2
-    h.settle()
+    h.finish_all()
     assert verify(producer) == [ErrorCode.TRANSACTION_ABORTABLE] * 2
 
 
@@ -98,7 +98,7 @@ def test_a_transaction_ends(committed: bool) -> None:
     assert h.add(producer).value is WAIT
     h.finish_marker()
     assert h.coordinator.describe("t").partitions == {T1}
-    h.settle()
+    h.finish_all()
     assert h.state() == ("CompleteCommit" if committed else "CompleteAbort")
     assert {(m.committed, m.producer_epoch, m.transactional_id) for m in h.written} == {(committed, 0, "t")}
     assert h.end(producer, committed).value == EndTxnResponse(NONE, producer), "a retry"
@@ -137,7 +137,7 @@ def test_each_end_raises_the_epoch(committed: bool) -> None:
     assert answer.value == EndTxnResponse(NONE, new)
     assert h.add(new, client_version=2).value is WAIT
     assert h.end(new, committed, client_version=2).value.error is WAIT
-    h.settle()
+    h.finish_all()
     assert {m.producer_epoch for m in h.written} == {new.epoch}
     assert h.end(old, committed, client_version=2).value == EndTxnResponse(NONE, new), "a retry"
     assert h.end(old, not committed, client_version=2).value.error is WRONG
@@ -255,7 +255,7 @@ def test_a_timeout_during_a_commit() -> None:
     h, producer = ongoing(auto=False)
     answer = h.end(producer)
     h.advance(TIMEOUT_MS + 1)
-    h.settle()
+    h.finish_all()
     assert answer.value.error is NONE
     assert h.state() == "CompleteCommit"
 
@@ -265,7 +265,7 @@ def test_a_timeout_during_an_add() -> None:
     h.add(producer, TopicPartition("u", 0))
     h.advance(TIMEOUT_MS + 1)
     h.auto = True
-    h.settle()
+    h.finish_all()
     h.advance(0)
     assert h.state() == "CompleteAbort"
     assert len(h.written) == 3

@@ -126,7 +126,7 @@ class Harness:
             self.written.append(marker.markers)
         marker.on_outcome(marker.partition, outcome, self.now_ms)
 
-    def settle(self) -> None:
+    def finish_all(self) -> None:
         self._work()
         while self.log.waiting or self.markers.waiting:
             if self.log.waiting:
@@ -141,7 +141,7 @@ class Harness:
 
     def _after(self) -> None:
         if self.auto:
-            self.settle()
+            self.finish_all()
         else:
             self._work()
 

@@ -20,6 +20,7 @@ from gateway.log.transactions.state import AbortedTransaction
 from gateway.pulsar.errors import ConnectionLostError
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.offset_span import empty_batch
+from tests.unit.event_loop import let_callbacks_run
 
 
 class FakeWaiters(set[Any]):
@@ -120,11 +121,6 @@ def parked(fetch: DelayedFetch) -> asyncio.Future[Any]:
     return fetch.future
 
 
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
 async def test_what_is_there_is_answered_at_once() -> None:
     outcome = started(fetch((FakeLog(3), 1)))
     assert not isinstance(outcome, asyncio.Future)
@@ -137,7 +133,7 @@ async def test_new_records_wake_it_and_nothing_is_left_behind() -> None:
     assert len(log.waiters) == len(other.waiters) == 1
     log.move()
     assert await answer(outcome) == [(0, BATCH), (0, 0)]
-    await settle()
+    await let_callbacks_run()
     assert not log.waiters
     assert not other.waiters
     log.move()  # the fetch does not notice it
@@ -147,7 +143,7 @@ async def test_it_waits_for_min_bytes_of_all_partitions_together() -> None:
     logs = FakeLog(0), FakeLog(0)
     outcome = parked(fetch((logs[0], 0), (logs[1], 0), min_bytes=2 * BATCH))
     logs[0].move()
-    await settle()
+    await let_callbacks_run()
     assert not outcome.done()
     logs[1].move()
     assert await answer(outcome) == [(0, BATCH), (0, BATCH)]
@@ -196,7 +192,7 @@ async def test_an_offset_that_is_being_looked_up_is_not_out_of_range(no_grace: N
 async def test_an_offset_out_of_range_is_reported_though_others_have_enough() -> None:
     log, other = FakeLog(3), FakeLog(1)
     outcome = parked(fetch((log, 5), (other, 0)))
-    await settle()
+    await let_callbacks_run()
     assert not outcome.done()
     log.refresh.set_result(None)
     assert await answer(outcome) == [(ErrorCode.OFFSET_OUT_OF_RANGE, 0), (0, BATCH)]
@@ -207,7 +203,7 @@ async def test_an_offset_out_of_range_is_reported_beside_other_errors() -> None:
     log, cold = FakeLog(3), opening()
     outcome = parked(fetch((log, 5), (cold, 0), (FakeLog(3), -1)))
     cold.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    await settle()
+    await let_callbacks_run()
     assert not outcome.done()
     log.refresh.set_result(None)
     out_of_range, unknown = ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -253,7 +249,7 @@ async def test_a_late_error_is_reported_at_once() -> None:
     """Although the other partitions would wait for more."""
     quiet, log = FakeLog(3), FakeLog(3)
     outcome = parked(fetch((quiet, 3), (log, 9)))
-    await settle()
+    await let_callbacks_run()
     assert not outcome.done()
     log.refresh.set_result(None)
     assert await answer(outcome) == [(0, 0), (ErrorCode.OFFSET_OUT_OF_RANGE, 0)]
@@ -263,7 +259,7 @@ async def test_an_offset_beyond_the_known_end_is_looked_up() -> None:
     """Another gateway may have written it."""
     log = FakeLog(3)
     outcome = parked(fetch((log, 5)))
-    await settle()
+    await let_callbacks_run()
     assert not outcome.done()
     log.end_offset = 7
     log.refresh.set_result(None)
@@ -295,7 +291,7 @@ async def test_a_reader_with_more_records_of_the_epoch_diverges() -> None:
 async def test_a_failed_lookup_is_reported() -> None:
     log = FakeLog(3)
     outcome = started(fetch((log, 5)))
-    await settle()
+    await let_callbacks_run()
     log.refresh.set_exception(ConnectionLostError("lost"))
     assert await answer(outcome) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
 
@@ -327,7 +323,7 @@ async def test_a_lost_connection_unparks_it() -> None:
     log = FakeLog(3)
     outcome = parked(fetch((log, 5)))
     outcome.cancel()
-    await settle()
+    await let_callbacks_run()
     assert not log.waiters
     assert log.refresh.cancelled()
 
@@ -342,7 +338,7 @@ def opening() -> Opening:
 async def test_logs_that_are_not_open_yet_are_waited_for() -> None:
     cold, warm = opening(), FakeLog(3)
     outcome = parked(fetch((cold, 0), (warm, 0)))
-    await settle()
+    await let_callbacks_run()
     assert not outcome.done()
     cold.set_result(FakeLog(2))
     assert await answer(outcome) == [(0, 2 * BATCH), (0, 3 * BATCH)]
@@ -374,7 +370,7 @@ async def test_others_wake_it_while_a_log_does_not_open(no_grace: None) -> None:
     assert not outcome.done()
     warm.move()
     assert await answer(outcome) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0), (0, BATCH)]
-    await settle()
+    await let_callbacks_run()
     assert not warm.waiters
 
 
@@ -389,7 +385,7 @@ async def test_a_log_that_opens_is_waited_on_like_the_others() -> None:
     cold, log = opening(), FakeLog(0)
     outcome = parked(fetch((cold, 0)))
     cold.set_result(log)
-    await settle()
+    await let_callbacks_run()
     assert not outcome.done()
     log.move()
     assert await answer(outcome) == [(0, BATCH)]
@@ -403,7 +399,7 @@ async def test_many_wakes_in_one_turn_are_one_look(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(fetching, "_satisfied", looks)
     for log in logs:
         log.move()
-    await settle()
+    await let_callbacks_run()
     assert looks.call_count == 1
     outcome.cancel()
 

@@ -108,7 +108,7 @@ async def test_the_state_follows(brokers: dict[int, list[int]], expected: Leader
     """Before the others have answered, it is not known that they evicted this gateway."""
     fleet = fleet_of([member_of(OWN, OWN_ID), OTHERS[0]], held=False, silence_s=SILENCE_S)
     peers = FakePeers(brokers)
-    fleet.ask_for_evictions(peers)
+    fleet.ask_about_eviction(peers)
     assert fleet.state is LeadershipState.DOUBTFUL
     await checking(fleet, lambda: len(peers.asked) > 0 and fleet.state is expected)
 
@@ -116,7 +116,7 @@ async def test_the_state_follows(brokers: dict[int, list[int]], expected: Leader
 async def test_nobody_is_asked_with_a_lease() -> None:
     fleet = fleet_of([member_of(OWN, OWN_ID), OTHERS[0]], held=True, silence_s=SILENCE_S)
     peers = FakePeers({1: [1]})
-    fleet.ask_for_evictions(peers)
+    fleet.ask_about_eviction(peers)
     turns = iter(range(100))
     await checking(fleet, lambda: next(turns, None) is None)
     assert peers.asked == []

@@ -16,6 +16,7 @@ from gateway.requests.policy import ALL_ALLOWED, AllAllowed
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.handwritten.produce_request import ProducedPartition, ProducedTopic
 from protocol.kafka.records import Record, encode_batch
+from tests.unit.event_loop import let_callbacks_run
 
 RECORDS = [Record(0, 1_000, None, b"value", ())]
 PLAIN = bytes(encode_batch(RECORDS))
@@ -82,15 +83,10 @@ class FakeGateway:
         return cast(Any, SimpleNamespace(request=request, cluster=self, client=self, context=context, version=9))
 
 
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 async def expect(gateway: FakeGateway, call: Any) -> ExpectedProduces:
     expected = ExpectedProduces()
     expected.expect(call)
-    await settle()
+    await let_callbacks_run()
     return expected
 
 
@@ -100,7 +96,7 @@ async def test_the_logs_of_all_its_partitions_are_opened_side_by_side() -> None:
     await expect(gateway, gateway.call(("t", 0, _view(PLAIN)), ("t", 1, _view(IDEMPOTENT))))
     assert gateway.opened == [("t", 0), ("t", 1)]
     gateway.may_open.set()
-    await settle()
+    await let_callbacks_run()
     assert gateway.prepared == [-1, 7]
 
 
@@ -166,7 +162,7 @@ async def test_nothing_is_left_when_the_client_has_disconnected() -> None:
     gateway.may_open.clear()
     expected = await expect(gateway, gateway.call(("t", 0, _view(PLAIN))))
     expected.close()
-    await settle()
+    await let_callbacks_run()
     assert not expected._tasks
 
 

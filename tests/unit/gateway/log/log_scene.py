@@ -15,6 +15,7 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from protocol.kafka.batch import iter_headers, parse_header
 from protocol.kafka.records import Record, encode_batch
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeProducer, FakeTopic
 
 Answers = list[tuple[int, Exception | None]]
@@ -55,11 +56,6 @@ class Scene:
         ]
 
 
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
 async def answered(answers: Answers) -> tuple[int, Exception | None]:
     async with asyncio.timeout(5):
         while not answers:
@@ -75,5 +71,5 @@ async def append(scene: Scene, producer_id: int, sequence: int, source: int = 1)
     )
     header = parse_header(data)
     scene.log.append(memoryview(data), header, source, lambda offset, error: answers.append((offset, error)))
-    await settle()
+    await let_callbacks_run()
     return answers

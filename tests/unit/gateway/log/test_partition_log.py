@@ -20,16 +20,17 @@ from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
 from protocol.pulsar.entry import encode_message
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeReader
-from tests.unit.gateway.log.log_scene import PLAIN, Scene, answered, append, batch, settle
+from tests.unit.gateway.log.log_scene import PLAIN, Scene, answered, append, batch
 
 
 async def test_what_follows_is_counted_and_served_from_memory(scene: Scene) -> None:
     answers = [scene.append(3)]
-    await settle()
+    await let_callbacks_run()
     scene.producer.write_and_confirm(0)
     answers.append(scene.append(2))
-    await settle()
+    await let_callbacks_run()
     scene.producer.write_and_confirm(1)
     assert [await answered(one) for one in answers] == [(1, None), (4, None)]
     assert scene.offsets_read() == [(0, 0), (1, 3), (4, 5)]
@@ -38,7 +39,7 @@ async def test_what_follows_is_counted_and_served_from_memory(scene: Scene) -> N
 @pytest.mark.parametrize("disturbance", ["native", "rollover"])
 async def test_behind_a_gap_the_offset_is_read_and_nothing_is_served_twice(scene: Scene, disturbance: str) -> None:
     answers = scene.append(3)
-    await settle()
+    await let_callbacks_run()
     if disturbance == "native":
         scene.topic.write(bytes(batch(5)), 5, "other", 1)
     else:
@@ -46,7 +47,7 @@ async def test_behind_a_gap_the_offset_is_read_and_nothing_is_served_twice(scene
     scene.producer.write_and_confirm(0)
     first = 6 if disturbance == "native" else 1
     assert await answered(answers) == (first, None)
-    await settle()
+    await let_callbacks_run()
     others = [(1, 5)] if disturbance == "native" else []
     assert scene.offsets_read() == [(0, 0), *others, (first, first + 2)]
 
@@ -55,13 +56,13 @@ async def test_an_entry_that_is_read_before_its_receipt_is_written(scene: Scene)
     """Otherwise, if the receipt is lost with the connection, the batch would be treated as not written, and sent again.
     """
     answers = scene.append(3)
-    await settle()
+    await let_callbacks_run()
     position = scene.producer.write(0)
     await scene.log.end.refresh()
     scene.producer.lose()
     assert await answered(answers) == (1, None)
     scene.producer.confirm(0, position)
-    await settle()
+    await let_callbacks_run()
     assert scene.offsets_read() == [(0, 0), (1, 3)]
 
 
@@ -117,14 +118,14 @@ async def test_a_log_that_cannot_be_read_any_more_is_given_up(scene: Scene) -> N
 async def test_closing_answers_what_is_queued_in_flight_and_behind_a_gap(scene: Scene) -> None:
     scene.topic.delivers = False
     behind_gap = scene.append()
-    await settle()
+    await let_callbacks_run()
     scene.topic.write(bytes(batch(1)), 1, "other", 1)
     position = scene.producer.write(0)
     for reader in scene.topic.readers:
         reader.permits = -1_000_000
     scene.producer.confirm(0, position)
     in_flight = scene.append()
-    await settle()
+    await let_callbacks_run()
     scene.producer.connection.writable = False
     queued = scene.append()
     await scene.log.close()
@@ -144,9 +145,9 @@ async def test_an_answer_that_fails_keeps_no_other_client_from_its_own(scene: Sc
     scene.topic.delivers = False
     scene.log.append(batch(), PLAIN, 1, fail)
     same_entry = scene.append()
-    await settle()
+    await let_callbacks_run()
     next_entry = scene.append()
-    await settle()
+    await let_callbacks_run()
     defects: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: defects.append(context["exception"]))
     for sequence_id in list(scene.producer.sent):
@@ -159,7 +160,7 @@ async def test_an_answer_that_fails_keeps_no_other_client_from_its_own(scene: Sc
 
 async def test_a_small_batch_does_not_pin_a_large_request(scene: Scene) -> None:
     answers = scene.append(1, frame_bytes=1_000_000)
-    await settle()
+    await let_callbacks_run()
     scene.producer.write_and_confirm(0)
     assert await answered(answers) == (1, None)
     found = scene.log.reader.read(1, 1 << 20)
@@ -183,9 +184,9 @@ async def test_entries_that_the_reader_passes_over(scene: Scene, passed_over: in
     scene.topic.roll_over()
     scene.topic.delivers = False
     answers = [scene.append(3)]
-    await settle()
+    await let_callbacks_run()
     answers.append(scene.append(2))
-    await settle()
+    await let_callbacks_run()
     positions = [scene.producer.write(number) for number in range(2)]
     scene.topic.readers[-1].next_entry += passed_over
     for number, position in enumerate(positions):
@@ -211,7 +212,7 @@ async def test_closing_refuses_what_waits_to_be_taken(method: str, idempotent: b
     setattr(scene.topic, method, never)
     header = PLAIN._replace(producer_id=7, producer_epoch=0, base_sequence=0) if idempotent else PLAIN
     waiting = asyncio.create_task(scene.log.prepare(header, 1))
-    await settle()
+    await let_callbacks_run()
     assert not waiting.done()
     await scene.log.close()
     with pytest.raises(KafkaError) as refused:
@@ -291,7 +292,7 @@ async def test_what_brokers_hold_back_is_looked_up(
         scene.topic.roll_over()
     monkeypatch.setattr(FakeReader, "deliver", lambda reader: None)
     first, second = scene.append(3), scene.append(2)
-    await settle()
+    await let_callbacks_run()
     for sequence_id in list(scene.producer.sent):
         scene.producer.write_and_confirm(sequence_id)
     assert await answered(first) == (1 + others, None)
@@ -314,12 +315,12 @@ async def test_no_more_is_read_than_can_be_converted(scene: Scene, monkeypatch: 
     for number in range(20):
         scene.topic.write(heavy, HEAVY_MESSAGES + 1, "native", number, native=True)
     refresh = asyncio.create_task(scene.log.end.refresh())
-    await settle()
+    await let_callbacks_run()
     held = scene.topic.readers[-1].next_entry
     assert held < 4
     for _ in range(3):
         scene.log._follower.follow()
-        await settle()
+        await let_callbacks_run()
     assert scene.topic.readers[-1].next_entry == held
     go_on.set()
     async with asyncio.timeout(10):

@@ -25,8 +25,8 @@ from gateway.topics.topic import Topic
 from protocol.kafka.batch import parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeProducer, FakeTopic
-from tests.unit.gateway.log.log_scene import settle
 
 TOPIC = cast(Topic, SimpleNamespace(name="topic", pulsar_topic=lambda partition: f"topic-{partition}", compacts=False))
 DATA = memoryview(encode_batch([Record(0, 1_000, None, b"value", ())]))
@@ -210,10 +210,10 @@ async def test_a_log_that_is_not_wanted_any_more_when_it_is_open(scene: Scene, c
     """It may have been read before another gateway wrote, or before the topic was created again."""
     scene.topic.unavailable["topic-0"] = asyncio.Event()
     opening = asyncio.ensure_future(scene.registry.open(TOPIC, 0))
-    await settle()
+    await let_callbacks_run()
     await CHANGES[change](scene.registry)
     again = asyncio.ensure_future(scene.registry.open(TOPIC, 0))
-    await settle()
+    await let_callbacks_run()
     scene.topic.unavailable["topic-0"].set()
     with pytest.raises(KafkaError) as refused:
         await opening
@@ -226,11 +226,11 @@ async def test_so_many_are_opened_at_a_time_and_writes_come_first() -> None:
     for partition in range(2):
         scene.topic.unavailable[f"topic-{partition}"] = asyncio.Event()
     tasks = [asyncio.ensure_future(scene.registry.open(TOPIC, partition)) for partition in range(8)]
-    await settle()
+    await let_callbacks_run()
     assert scene.topic.asked == ["topic-0", "topic-1"]
     tasks.append(asyncio.ensure_future(scene.registry.open(TOPIC, 9, urgent=True)))
     tasks.append(asyncio.ensure_future(scene.registry.open(TOPIC, 7, urgent=True)))
-    await settle()
+    await let_callbacks_run()
     for each in scene.topic.unavailable.values():
         each.set()
     async with asyncio.timeout(5):
@@ -244,7 +244,7 @@ async def test_partitions_that_pulsar_does_not_serve_hold_up_no_others(monkeypat
     scene = Scene(max_log_openings=1)
     scene.topic.unavailable["topic-0"] = asyncio.Event()
     waiting = asyncio.ensure_future(scene.registry.open(TOPIC, 0))
-    await settle()
+    await let_callbacks_run()
     async with asyncio.timeout(5):
         await scene.registry.open(TOPIC, 1)
     scene.topic.unavailable["topic-0"].set()
@@ -261,18 +261,18 @@ async def test_partitions_that_fail_slowly_again_and_again_come_behind_others(mo
     monkeypatch.setattr(scene.topic, "managed_ledger", fail)
     with pytest.raises((KafkaError, ConnectionLostError)):
         await scene.registry.open(TOPIC, 0)
-    await settle()
+    await let_callbacks_run()
     monkeypatch.undo()
     scene.topic.unavailable = {f"topic-{partition}": asyncio.Event() for partition in range(2)}
     tasks = [asyncio.ensure_future(scene.registry.open(TOPIC, partition)) for partition in (1, 2)]
     tasks.append(asyncio.ensure_future(scene.registry.open(TOPIC, 0, urgent=True)))
-    await settle()
+    await let_callbacks_run()
     scene.topic.asked.clear()
     for each in scene.topic.unavailable.values():
         each.set()
     async with asyncio.timeout(5):
         await asyncio.gather(*tasks, return_exceptions=True)
-    await settle()
+    await let_callbacks_run()
     assert scene.topic.asked[-2:] == ["topic-2", "topic-0"]
 
 
@@ -301,21 +301,21 @@ async def test_callers_do_not_wait_while_it_fails_slowly(scene: Scene, monkeypat
     with pytest.raises(KafkaError):
         await scene.registry.open(TOPIC, 0)
     scene.topic.unavailable["topic-0"].set()
-    await settle()
+    await let_callbacks_run()
     monkeypatch.undo()
     scene.topic.unavailable["topic-0"].clear()
     with pytest.raises(KafkaError):
         async with asyncio.timeout(1):
             await scene.registry.open(TOPIC, 0)
     scene.topic.unavailable["topic-0"].set()
-    await settle()
+    await let_callbacks_run()
     assert await scene.registry.open(TOPIC, 0) is scene.registry.find("topic", 0)
 
 
 async def test_callers_that_wait_for_a_log_get_an_error_when_the_gateway_stops(scene: Scene) -> None:
     scene.topic.unavailable["topic-0"] = asyncio.Event()
     opening = asyncio.ensure_future(scene.registry.open(TOPIC, 0))
-    await settle()
+    await let_callbacks_run()
     await scene.registry.close()
     with pytest.raises(KafkaError):
         await opening

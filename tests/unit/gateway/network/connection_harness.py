@@ -241,6 +241,3 @@ def frame(text: str, size: int = 0) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)

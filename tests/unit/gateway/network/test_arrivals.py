@@ -9,8 +9,9 @@ from gateway.login.session import LoginAnswer, LoginSession
 from gateway.network.arrivals import MEMORY_SHARE, Arrivals
 from gateway.network.turns import Turns
 from gateway.observability.metrics import Metrics
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.login.login_scene import Scene
-from tests.unit.gateway.network.connection_harness import Conversation, frame, settle
+from tests.unit.gateway.network.connection_harness import Conversation, frame
 from tests.unit.gateway.network.test_server import Client, server_of
 
 HALF_FRAME = (400 * 1024).to_bytes(4, "big") + bytes(100 * 1024)
@@ -22,7 +23,7 @@ async def test_requests_of_strangers_that_never_get_whole_stop_nobody() -> None:
     strangers = [Client(server, logins=logins) for _ in range(200)]
     for stranger in strangers:
         stranger.feed(HALF_FRAME)
-    await settle()
+    await let_callbacks_run()
     for stranger in strangers:
         if stranger.transport.aborted:
             stranger.lose()
@@ -76,9 +77,9 @@ async def test_what_was_asked_before_a_session_expired_is_answered() -> None:
     conversation.feed(frame("f1"))
     login.expired = True
     conversation.feed(frame("f2"))
-    await settle()
+    await let_callbacks_run()
     assert not conversation.transport.closing
     conversation.dispatcher.futures["1"].set_result("1")
-    await settle()
+    await let_callbacks_run()
     assert conversation.answers == ["1"] and conversation.transport.closing
     assert "2" not in conversation.dispatcher.begun

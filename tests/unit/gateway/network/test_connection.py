@@ -17,7 +17,8 @@ from gateway.listener_config import LOOPBACK
 from gateway.network.connection import READ_BUFFER_BYTES
 from gateway.requests.context import Listener
 from protocol.framing import DIRECT_READ_BYTES
-from tests.unit.gateway.network.connection_harness import Conversation, frame, settle
+from tests.unit.event_loop import let_callbacks_run
+from tests.unit.gateway.network.connection_harness import Conversation, frame
 
 
 async def test_frames_may_be_cut_anywhere() -> None:
@@ -94,7 +95,7 @@ def test_answers_leave_in_order_whatever_completes_first(kinds: str, cuts: list[
         choose = random.Random(seed)
         dispatcher = conversation.dispatcher
         for _ in range(3 * len(kinds)):
-            await settle()
+            await let_callbacks_run()
             pending = [
                 (number, future)
                 for futures in (dispatcher.futures, dispatcher.serial)
@@ -108,7 +109,7 @@ def test_answers_leave_in_order_whatever_completes_first(kinds: str, cuts: list[
             assert dispatcher.begun == [str(number) for number in range(len(dispatcher.begun))]
             last_now = max((number for number in map(int, dispatcher.begun) if kinds[number] == "n"), default=-1)
             assert all(int(number) > last_now for number, future in pending if not future.done())
-        await settle()
+        await let_callbacks_run()
         assert conversation.answers == expected
         assert conversation.transport.reading
         assert conversation.connection.idle
@@ -122,28 +123,28 @@ async def test_a_peer_gets_its_answers_as_they_come() -> None:
     assert conversation.answers == ["2"]
     for number in ("3", "1"):
         conversation.dispatcher.futures[number].set_result(number)
-        await settle()
+        await let_callbacks_run()
     assert conversation.answers == ["2", "3", "1"]
     assert not conversation.connection.idle
     conversation.dispatcher.futures["4"].set_result("4")
-    await settle()
+    await let_callbacks_run()
     assert conversation.connection.idle
 
 
 async def test_a_serial_call_holds_back_the_requests_behind_it_and_its_socket() -> None:
     conversation = Conversation()
     conversation.feed(frame("f1") + frame("s2") + frame("f3"))
-    await settle()
+    await let_callbacks_run()
     assert conversation.dispatcher.begun == ["1", "2"]
     assert not conversation.transport.reading
     conversation.dispatcher.serial["2"].set_result(None)
-    await settle()
+    await let_callbacks_run()
     assert conversation.dispatcher.begun == ["1", "2", "3"]
     assert conversation.transport.reading
     assert conversation.answers == []
     for number in ("3", "1"):
         conversation.dispatcher.futures[number].set_result(number)
-    await settle()
+    await let_callbacks_run()
     assert conversation.answers == ["1", "2", "3"]
 
 
@@ -155,7 +156,7 @@ async def test_what_is_not_pipelined_is_run_when_all_before_is_answered() -> Non
         assert conversation.dispatcher.begun == ["1", "2"]
         assert not conversation.transport.reading
         conversation.dispatcher.futures[number].set_result(number)
-        await settle()
+        await let_callbacks_run()
     assert conversation.dispatcher.begun == ["1", "2", "3", "4"]
     assert conversation.answers == ["1", "2", "3"]
     assert conversation.transport.reading
@@ -187,10 +188,10 @@ async def test_only_so_many_requests_are_in_flight() -> None:
     assert conversation.dispatcher.begun == ["0", "1"]
     assert not conversation.transport.reading
     conversation.dispatcher.futures["1"].set_result("1")
-    await settle()
+    await let_callbacks_run()
     assert conversation.dispatcher.begun == ["0", "1"]
     conversation.dispatcher.futures["0"].set_result("0")
-    await settle()
+    await let_callbacks_run()
     assert conversation.answers == ["0", "1"]
     assert conversation.dispatcher.begun == ["0", "1", "2", "3"]
     assert conversation.transport.reading
@@ -277,13 +278,13 @@ async def test_other_gateways_are_read_while_clients_use_all_memory() -> None:
     conversation.feed(frame("f1", MIB - 4))
     peers = Listener(FORWARDING_LISTENER)
     link, transport = conversation.connect(peers, answers_in_order=False)
-    await settle()
+    await let_callbacks_run()
     assert transport.reading
     conversation.feed(frame("n2"), link)
     assert transport.written == b"2;"
     conversation.feed(frame("f3", MIB - 4), link)
     _, other = conversation.connect(peers, answers_in_order=False)
-    await settle()
+    await let_callbacks_run()
     assert not other.reading, "their requests are bounded, too"
 
 
@@ -291,7 +292,7 @@ async def test_other_gateways_are_read_while_clients_use_all_memory() -> None:
 async def test_what_is_not_served_is_not_called_malformed(bad: str, reason: str) -> None:
     conversation = Conversation()
     conversation.feed(frame(bad))
-    await settle()
+    await let_callbacks_run()
     closed = conversation.server.metrics.registry.get_sample_value
     assert closed("kafka_gateway_connections_closed_total", {"reason": reason}) == 1
 

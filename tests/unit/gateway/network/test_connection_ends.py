@@ -11,7 +11,8 @@ import pytest
 
 from gateway.config import MIB
 from gateway.requests.call import ClosesConnection
-from tests.unit.gateway.network.connection_harness import Conversation, frame, settle
+from tests.unit.event_loop import let_callbacks_run
+from tests.unit.gateway.network.connection_harness import Conversation, frame
 
 
 @pytest.mark.parametrize("length", [0, -1, -(2**31), MIB + 1, 2**31 - 1])
@@ -21,7 +22,7 @@ async def test_a_bad_length_ends_the_connection_behind_good_requests(length: int
     assert not conversation.transport.closing
     assert not conversation.transport.reading
     conversation.dispatcher.futures["1"].set_result("1")
-    await settle()
+    await let_callbacks_run()
     assert conversation.answers == ["1"]
     assert conversation.transport.closing
 
@@ -39,10 +40,10 @@ async def test_nothing_behind_a_bad_request_is_run(bad: str) -> None:
 async def test_a_call_that_fails_later_closes_the_connection(kind: str) -> None:
     conversation = Conversation()
     conversation.feed(frame(f"{kind}1") + frame("n2"))
-    await settle()
+    await let_callbacks_run()
     futures = conversation.dispatcher.futures if kind == "f" else conversation.dispatcher.serial
     futures["1"].set_exception(RuntimeError("defect"))
-    await settle()
+    await let_callbacks_run()
     assert conversation.transport.closing
     assert conversation.answers == []
 
@@ -59,11 +60,11 @@ async def test_a_fast_path_that_fails_closes_the_connection(waits: bool) -> None
 
     conversation.connection._pipeline._handler.handle_known = handle_known  # type: ignore[method-assign,assignment]
     conversation.feed(frame("s1" if waits else "n1") + frame("n2") + frame("n3"))
-    await settle()
+    await let_callbacks_run()
     if waits:
         assert not conversation.transport.closing
         conversation.dispatcher.serial["1"].set_result(None)
-        await settle()
+        await let_callbacks_run()
     assert conversation.answers == ["1"]
     assert conversation.transport.closing
     assert conversation.dispatcher.begun == ["1"]
@@ -73,19 +74,19 @@ async def test_a_fast_path_that_fails_closes_the_connection(waits: bool) -> None
 async def test_a_call_that_is_cancelled_elsewhere_closes_the_connection(kind: str) -> None:
     conversation = Conversation()
     conversation.feed(frame(f"{kind}1") + frame("n2"))
-    await settle()
+    await let_callbacks_run()
     futures = conversation.dispatcher.futures if kind == "f" else conversation.dispatcher.serial
     futures["1"].cancel()
-    await settle()
+    await let_callbacks_run()
     assert conversation.transport.closing
 
 
 async def test_a_lost_connection_cancels_what_it_waits_for() -> None:
     conversation = Conversation()
     conversation.feed(frame("f1") + frame("s2") + frame("n3"))
-    await settle()
+    await let_callbacks_run()
     conversation.lose()
-    await settle()
+    await let_callbacks_run()
     assert conversation.dispatcher.futures["1"].cancelled()
     assert conversation.dispatcher.serial["2"].cancelled()
     assert conversation.dispatcher.begun == ["1", "2"]
@@ -95,11 +96,11 @@ async def test_a_lost_connection_cancels_what_it_waits_for() -> None:
 async def test_unanswered_requests_of_a_lost_connection_are_charged() -> None:
     conversation = Conversation()
     conversation.feed(frame("n1") + frame("f2") + frame("f3") + frame("p4") + frame("n5"))
-    await settle()
+    await let_callbacks_run()
     conversation.dispatcher.futures["3"].set_result("3")
-    await settle()
+    await let_callbacks_run()
     conversation.lose()
-    await settle()
+    await let_callbacks_run()
     assert conversation.dispatcher.unanswered == ["2", "4"], "the first and third were charged with their answers"
 
 
@@ -109,31 +110,31 @@ async def test_a_request_whose_answer_is_being_encoded_is_not_charged_again() ->
     conversation.dispatcher.futures["1"].set_result("longE")
     await asyncio.sleep(0)
     conversation.lose()
-    await settle()
+    await let_callbacks_run()
     assert conversation.dispatcher.unanswered == []
 
 
 async def test_answers_that_come_while_closing_harm_nothing() -> None:
     conversation = Conversation()
     conversation.feed(frame("f1") + frame("s2"))
-    await settle()
+    await let_callbacks_run()
     conversation.connection.close("test")
     conversation.dispatcher.serial["2"].set_result(None)
-    await settle()
+    await let_callbacks_run()
     conversation.lose()
     with contextlib.suppress(asyncio.InvalidStateError):
         conversation.dispatcher.futures["1"].set_result("1")
-    await settle()
+    await let_callbacks_run()
     assert conversation.answers == []
 
 
 async def test_half_closed_clients_get_their_answers() -> None:
     conversation = Conversation()
     conversation.feed(frame("s1") + frame("01") + frame("n2"))
-    await settle()
+    await let_callbacks_run()
     assert conversation.connection.eof_received()
     conversation.dispatcher.serial["1"].set_result(None)
-    await settle()
+    await let_callbacks_run()
     assert conversation.answers == ["1", "2"]
     assert conversation.transport.closing
 
@@ -167,7 +168,7 @@ async def test_what_a_handler_still_waits_for_goes_with_its_client() -> None:
         if refused:
             future.set_exception(ClosesConnection("refused"))
         conversation.connection.connection_lost(None)
-        await settle()
+        await let_callbacks_run()
         assert future.cancelled() is not refused
         del future, conversation
         gc.collect()
@@ -175,7 +176,7 @@ async def test_what_a_handler_still_waits_for_goes_with_its_client() -> None:
     conversation.feed(frame("f1"))
     conversation.dispatcher.futures["1"].set_exception(ClosesConnection("refused"))
     conversation.connection.connection_lost(None)  # before it gets that response
-    await settle()
+    await let_callbacks_run()
     del conversation
     gc.collect()
     assert unheard == []
@@ -185,12 +186,12 @@ async def test_a_lost_connection_is_freed_at_once() -> None:
     """Not when garbage is collected, which is rare: there may be thousands of connections."""
     conversation = Conversation()
     conversation.feed(frame("n1") + frame("f2") + frame("s3"))
-    await settle()
+    await let_callbacks_run()
     lost = [weakref.ref(each) for each in (conversation.connection, conversation.connection._pipeline)]
     gc.disable()
     try:
         conversation.lose()
-        await settle()
+        await let_callbacks_run()
         del conversation
         assert [each() for each in lost] == [None, None]
     finally:

@@ -17,8 +17,9 @@ from gateway.network.turns import Turns
 from gateway.observability.metrics import Metrics
 from gateway.requests.context import Listener
 from gateway.security.address_quotas import AddressQuotas
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.login.login_scene import Scene as Login
-from tests.unit.gateway.network.connection_harness import Conversation, FakeTransport, frame, settle
+from tests.unit.gateway.network.connection_harness import Conversation, FakeTransport, frame
 from tests.unit.gateway.transport.test_tls import HOST, TIMEOUT_S, Lab, pumped
 
 PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
@@ -66,7 +67,7 @@ async def test_it_is_closed_unheard(*, logs_in: bool) -> None:
     scene = Scene("127.0.0.1")
     scene.accept(logins=Login().logins if logs_in else None)
     scene.feed(frame("n1"))
-    await settle()
+    await let_callbacks_run()
     assert not scene.transport.reading and not scene.transport.closing
     await until(scene.transport)
     scene.lose()
@@ -78,7 +79,7 @@ async def test_a_client_that_gives_up_leaves_nothing() -> None:
     scene = Scene("127.0.0.1")
     scene.accept()
     scene.lose()
-    await settle()
+    await let_callbacks_run()
     assert scene.connection._deadline is None and scene.server.arrivals._by_host == {}
     assert scene.connection not in scene.server.connections
 
@@ -94,7 +95,7 @@ async def test_few_of_one_address_wait_for_their_end() -> None:
 async def test_behind_a_load_balancer_the_client_is_counted() -> None:
     scene = Scene("192.0.2.7", "127.0.0.1")
     scene.accept(proxies=LOOPBACK)
-    await settle()
+    await let_callbacks_run()
     assert scene.transport.reading
     scene.feed(PROXY_LINE + frame("n1"))
     await until(scene.transport)

@@ -17,14 +17,8 @@ from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import ANONYMOUS, GATEWAY, Listener, Principal
 from protocol.proxy.header import Endpoint, encode_gateway_header, encode_proxy_header
-from tests.unit.gateway.network.connection_harness import (
-    FakeDispatcher,
-    FakeServer,
-    FakeTransport,
-    cluster,
-    frame,
-    settle,
-)
+from tests.unit.event_loop import let_callbacks_run
+from tests.unit.gateway.network.connection_harness import FakeDispatcher, FakeServer, FakeTransport, cluster, frame
 
 OUTSIDE, PEERS = Listener("outside"), Listener(FORWARDING_LISTENER)
 SOURCE = Endpoint("192.0.2.7", 51_000)
@@ -73,10 +67,10 @@ async def test_requests_wait_for_their_cluster_and_keep_their_order() -> None:
     scene = Scene()
     connection, transport = scene.connect()
     feed(connection, frame("n1") + frame("n2"))
-    await settle()
+    await let_callbacks_run()
     assert scene.dispatcher.begun == [] and not transport.reading
     scene.entrance.opened.set_result(scene.served)
-    await settle()
+    await let_callbacks_run()
     feed(connection, frame("n3"))
     assert transport.written == b"1;2;3;" and transport.reading
     assert scene.entrance.asked == [None]
@@ -92,7 +86,7 @@ async def test_a_cluster_that_is_refused_ends_the_connection() -> None:
     connection, transport = scene.connect()
     feed(connection, frame("n1"))
     scene.entrance.opened.set_exception(ClusterRefused("cluster is not permitted"))
-    await settle()
+    await let_callbacks_run()
     assert transport.closing and scene.dispatcher.begun == []
     assert scene.reason("cluster is not permitted") == 1
     connection.connection_lost(None)
@@ -103,10 +97,10 @@ async def test_a_client_that_goes_before_counts_nowhere() -> None:
     scene = Scene()
     connection, _ = scene.connect()
     feed(connection, frame("n1"))
-    await settle()
+    await let_callbacks_run()
     connection.connection_lost(None)
     scene.entrance.opened.set_result(scene.served)
-    await settle()
+    await let_callbacks_run()
     assert scene.dispatcher.begun == [] and scene.served.cluster.usage.connections == 0
 
 
@@ -116,7 +110,7 @@ async def test_one_cluster_cannot_take_all_connections() -> None:
     first, second = scene.connect(), scene.connect()
     for connection, _ in (first, second):
         feed(connection, frame("n1"))
-        await settle()
+        await let_callbacks_run()
     assert not first[1].closing and second[1].closing
     assert scene.reason("too many connections of the cluster") == 1
     for connection, _ in (first, second):
@@ -130,7 +124,7 @@ async def test_another_gateway_names_the_cluster() -> None:
     scene.entrance.opened.set_result(scene.served)
     connection, transport = scene.connect(PEERS, proxies=LOOPBACK, answers_in_order=False)
     feed(connection, encode_gateway_header(SOURCE, "tenant/namespace") + frame("n1"))
-    await settle()
+    await let_callbacks_run()
     assert scene.entrance.asked == ["tenant/namespace"] and transport.written == b"1;"
     usage = scene.served.cluster.usage
     assert connection.cluster is scene.served.cluster
@@ -141,7 +135,7 @@ async def test_no_client_names_the_cluster_by_a_header() -> None:
     scene = Scene()
     connection, _ = scene.connect(OUTSIDE, proxies=LOOPBACK)
     feed(connection, encode_gateway_header(SOURCE, "tenant/namespace") + frame("n1"))
-    await settle()
+    await let_callbacks_run()
     assert scene.entrance.asked == [None]
 
 
@@ -152,7 +146,7 @@ async def test_another_gateway_names_the_principal(cluster: str | None) -> None:
     connection, transport = scene.connect(PEERS, proxies=LOOPBACK, answers_in_order=False)
     assert scene.dispatcher.principal == GATEWAY
     feed(connection, encode_gateway_header(SOURCE, cluster, "User:a:b") + frame("n1"))
-    await settle()
+    await let_callbacks_run()
     assert scene.dispatcher.principal == Principal("User", "a:b") and transport.written == b"1;"
 
 
@@ -161,7 +155,7 @@ async def test_another_gateway_need_not_name_the_principal() -> None:
     scene.entrance.opened.set_result(scene.served)
     connection, _ = scene.connect(PEERS, proxies=LOOPBACK, answers_in_order=False)
     feed(connection, encode_proxy_header(SOURCE) + frame("n1"))
-    await settle()
+    await let_callbacks_run()
     assert scene.dispatcher.principal == GATEWAY
 
 
@@ -169,7 +163,7 @@ async def test_no_client_names_its_principal_by_a_header() -> None:
     scene = Scene()
     connection, _ = scene.connect(OUTSIDE, proxies=LOOPBACK)
     feed(connection, encode_gateway_header(SOURCE, principal="User:root") + frame("n1"))
-    await settle()
+    await let_callbacks_run()
     assert scene.dispatcher.principal == ANONYMOUS
 
 
@@ -182,7 +176,7 @@ async def test_a_host_name_says_which_cluster(name: str) -> None:
     connection, _ = scene.connect(Listener("outside", single_address=True, cluster_hosts=hosts))
     connection.become(ANONYMOUS, name, "192.0.2.7:1")
     feed(connection, frame("n1"))
-    await settle()
+    await let_callbacks_run()
     (listener,) = scene.entrance.listeners
     assert (listener.cluster, listener.host, listener.name) == ("acme/orders", "orders.example.com", "outside")
 
@@ -195,7 +189,7 @@ async def test_other_host_names_say_nothing(name: str | None) -> None:
     connection, _ = scene.connect(listener)
     connection.become(ANONYMOUS, name, "192.0.2.7:1")
     feed(connection, frame("n1"))
-    await settle()
+    await let_callbacks_run()
     assert scene.entrance.listeners == [listener]
 
 
@@ -206,7 +200,7 @@ async def test_a_gateway_of_one_cluster_does_not_answer_for_others(*, is_named: 
     connection, transport = scene.connect(PEERS, proxies=LOOPBACK, answers_in_order=False)
     header = encode_gateway_header(SOURCE, "tenant/namespace") if is_named else encode_proxy_header(SOURCE)
     feed(connection, header + frame("n1"))
-    await settle()
+    await let_callbacks_run()
     assert transport.closing == is_named
     assert scene.dispatcher.begun == ([] if is_named else ["1"])
 
@@ -226,16 +220,16 @@ async def test_who_reads_nothing_takes_from_its_own_cluster() -> None:
         connection, transport = KafkaConnection(cast(Owner, server), OUTSIDE), FakeTransport()
         connection.connection_made(transport)
         feed(connection, frame("n1"))
-        await settle()
+        await let_callbacks_run()
         clients.append((connection, transport))
     server.unread_changed(clients[0][0], 12 * MIB)
     server.unread_changed(clients[1][0], 6 * MIB)
     server.unread_changed(clients[2][0], 6 * MIB)
-    await settle()
+    await let_callbacks_run()
     assert [transport.aborted for _, transport in clients] == [False, True, False]
     assert (quiet.cluster.unread.size_bytes, loud.cluster.unread.size_bytes) == (12 * MIB, 6 * MIB)
     server.unread_changed(clients[0][0], 36 * MIB)  # and the budget of all holds
-    await settle()
+    await let_callbacks_run()
     assert [transport.aborted for _, transport in clients] == [True, True, False]
     for connection, _ in clients:
         connection.connection_lost(None)
@@ -248,17 +242,17 @@ async def test_requests_count_in_the_share_of_their_cluster() -> None:
     connection, transport = scene.connect()
     feed(connection, frame("f1") + frame("f2"))
     scene.entrance.opened.set_result(scene.served)
-    await settle()
+    await let_callbacks_run()
     share = scene.server.requests_of(scene.served)
     held = len(frame("f1") + frame("f2"))
     assert share._held.value == scene.server.requests._held.value == held
     other, _ = scene.connect()
     feed(other, frame("f3"))
-    await settle()
+    await let_callbacks_run()
     assert share._held.value == held + len(frame("f3"))
     for number in "123":
         scene.dispatcher.futures[number].set_result(number)
-    await settle()
+    await let_callbacks_run()
     connection.connection_lost(None)
     other.connection_lost(None)
     assert transport.written == b"1;2;" and share._held.value == scene.server.requests._held.value == 0
@@ -277,7 +271,7 @@ async def test_connections_of_a_cluster_that_is_closed_end() -> None:
         connection, transport = KafkaConnection(cast(Owner, server), OUTSIDE), FakeTransport()
         connection.connection_made(transport)
         feed(connection, frame("n1"))
-        await settle()
+        await let_callbacks_run()
         transports.append(transport)
     server.end_connections(closed.cluster)
     assert [transport.closing for transport in transports] == [True, False]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.network import pipeline
-from tests.unit.gateway.network.connection_harness import Conversation, frame, settle
+from tests.unit.event_loop import let_callbacks_run
+from tests.unit.gateway.network.connection_harness import Conversation, frame
 
 
 async def test_requests_behind_a_preparation_are_expected_once() -> None:
@@ -13,14 +14,14 @@ async def test_requests_behind_a_preparation_are_expected_once() -> None:
     fake = conversation.dispatcher
     conversation.feed(frame("p1") + frame("p2") + frame("f3"))
     assert (fake.begun, fake.expected) == (["1"], ["2", "3"])
-    await settle()
+    await let_callbacks_run()
     fake.serial["1"].set_result(None)
-    await settle()
+    await let_callbacks_run()
     assert (fake.begun, fake.expected) == (["1", "2"], ["2", "3"])
     conversation.feed(frame("p4"))
     assert fake.expected == ["2", "3", "4"]
     fake.serial["2"].set_result(None)
-    await settle()
+    await let_callbacks_run()
     assert (fake.begun, fake.expected) == (["1", "2", "3", "4"], ["2", "3", "4"])
     conversation.feed(frame("p5"))
     assert fake.expected == ["2", "3", "4", "5"]
@@ -53,7 +54,7 @@ async def test_a_bounded_number_of_requests_is_expected(monkeypatch: pytest.Monk
     fake = conversation.dispatcher
     conversation.feed(b"".join(frame(f"p{number}") for number in range(5)))
     assert fake.expected == ["1", "2"]
-    await settle()
+    await let_callbacks_run()
     fake.serial["0"].set_result(None)
-    await settle()
+    await let_callbacks_run()
     assert fake.expected == ["1", "2", "3"]

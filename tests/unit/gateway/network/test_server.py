@@ -15,7 +15,8 @@ from gateway.listener_config import LOOPBACK
 from gateway.network.connection import KafkaConnection, Owner
 from gateway.network.server import KafkaServer
 from gateway.observability.metrics import Metrics
-from tests.unit.gateway.network.connection_harness import LISTENER, FakeDispatcher, FakeTransport, frame, settle
+from tests.unit.event_loop import let_callbacks_run
+from tests.unit.gateway.network.connection_harness import LISTENER, FakeDispatcher, FakeTransport, frame
 
 PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
 
@@ -64,7 +65,7 @@ async def test_answers_that_are_held_elsewhere_close_nobody() -> None:
     client.connection.pause_writing()
     client.connection.resume_writing()
     client.lose()
-    await settle()
+    await let_callbacks_run()
     assert unread.size_bytes == 30 * MIB
     assert not client.transport.aborted
 
@@ -75,7 +76,7 @@ async def test_those_that_have_stood_longest_go_first() -> None:
     server.unread_changed(first.connection, 8 * MIB)
     server.unread_changed(second.connection, 8 * MIB)
     server.unread_changed(first.connection, 13 * MIB)  # it still gets responses, but is the oldest
-    await settle()
+    await let_callbacks_run()
     assert first.transport.aborted and not second.transport.aborted
     assert dispatcher.own.cluster.unread.size_bytes == 8 * MIB
 

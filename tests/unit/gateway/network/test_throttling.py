@@ -20,7 +20,8 @@ from gateway.requests.reply import Response
 from protocol.kafka.codec import decode_response
 from protocol.kafka.messages.groups import HeartbeatResponse
 from protocol.kafka.messages.records import ListOffsetsResponse
-from tests.unit.gateway.network.connection_harness import Conversation, frame, settle
+from tests.unit.event_loop import let_callbacks_run
+from tests.unit.gateway.network.connection_harness import Conversation, frame
 
 THROTTLE_TIME_MS = 70
 
@@ -65,7 +66,7 @@ async def test_a_muted_client_is_answered_but_nothing_more_of_it_is_run() -> Non
     talk.dispatcher.client.mute(60_000)
     talk.feed(frame("n2"))
     talk.dispatcher.futures["1"].set_result("1")
-    await settle()
+    await let_callbacks_run()
     assert talk.answers == ["1"]
     assert talk.dispatcher.begun == ["1"]
     talk.dispatcher.client.mute(1)

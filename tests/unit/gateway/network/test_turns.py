@@ -14,14 +14,8 @@ from gateway.requests.call import Call
 from gateway.requests.context import Listener, Principal
 from gateway.requests.reply import Reply
 from protocol.kafka.buffers import Buffer
-from tests.unit.gateway.network.connection_harness import (
-    FakeDispatcher,
-    FakeServer,
-    FakeTransport,
-    cluster,
-    frame,
-    settle,
-)
+from tests.unit.event_loop import let_callbacks_run
+from tests.unit.gateway.network.connection_harness import FakeDispatcher, FakeServer, FakeTransport, cluster, frame
 
 REQUEST_S = 0.0002
 SLICE, CLUSTER_SLICE = round(SLICE_S / REQUEST_S), round(CLUSTER_SLICE_S / REQUEST_S)
@@ -67,7 +61,7 @@ class Scene:
     async def connect(self, name: str) -> Peer:
         peer = Peer(self, name)
         peer.feed("n0")  # to be admitted
-        await settle()
+        await let_callbacks_run()
         assert peer.answered == 1
         return peer
 
@@ -154,7 +148,7 @@ async def test_a_client_that_goes_before_its_answer_has_its_turn() -> None:
     scene.server.turns.ran(id(flood.connection.cluster), CLUSTER_SLICE_S)
     scene.busy.futures["1"].set_result("1")
     flood.connection.connection_lost(None)
-    await settle()
+    await let_callbacks_run()
     assert flood.answered == 1
 
 
@@ -174,7 +168,7 @@ async def test_a_client_that_goes_while_it_waits_is_forgotten() -> None:
     other.feed("n1")
     begun = len(scene.busy.begun)
     flood.connection.connection_lost(None)
-    await settle()
+    await let_callbacks_run()
     assert len(scene.busy.begun) == begun + 1 and other.answered == 2
 
 
@@ -189,7 +183,7 @@ async def test_a_defect_of_one_does_not_stop_the_others() -> None:
     turns.wait(1, fail)
     turns.wait(1, lambda _: ran.append(1))
     turns.wait(2, lambda _: ran.append(2))
-    await settle()
+    await let_callbacks_run()
     assert sorted(ran) == [1, 2] and len(seen) == 1
 
 
@@ -216,6 +210,6 @@ async def test_time_before_the_admission_counts_for_no_cluster(monkeypatch: pyte
     monkeypatch.setattr(scene.server.turns, "ran", lambda cluster, _: counted.append(cluster))
     quiet = Peer(scene, QUIET)
     quiet.feed("n1")
-    await settle()
+    await let_callbacks_run()
     assert quiet.answered == 1
     assert counted == [STRANGERS, id(quiet.connection.cluster), STRANGERS]  # the admission runs the request

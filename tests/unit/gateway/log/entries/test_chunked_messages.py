@@ -15,9 +15,9 @@ from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import iter_headers
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, CompressionType, MessageMetadata
 from tests.support.records import decode_records
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 from tests.unit.gateway.log.log_scene import Scene as LogScene
-from tests.unit.gateway.log.log_scene import settle
 from tests.unit.gateway.log.reading.test_catch_up import Scene as ReaderScene
 
 MAX_BYTES = 10_000
@@ -135,7 +135,7 @@ async def test_what_others_append_is_read_whole_though_its_pieces_came_one_by_on
             found = scene.log.reader.read(offset, 1 << 20)
             if found is None:
                 scene.log.reader.prefetch(offset)
-                await settle()
+                await let_callbacks_run()
                 continue
             for chunk in found[0]:
                 whole.extend(records(bytes(chunk)))

@@ -11,8 +11,8 @@ import pytest
 from gateway.log.entries import entry_stream
 from gateway.log.entries.entry_stream import read_entries
 from gateway.pulsar.client import PulsarClient
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
-from tests.unit.gateway.log.log_scene import settle
 
 
 @pytest.mark.parametrize(("entries", "size_bytes", "most"), [(400, 10_000, 12), (400, 10, 400), (5, 1_000_000, 2)])
@@ -29,7 +29,7 @@ async def test_entries_that_wait_fit_a_budget(
     ) as found:
         async for _ in found:
             taken += 1
-            await settle()
+            await let_callbacks_run()
             waited = max(waited, topic.readers[0].next_entry - taken)
     assert taken == entries
     assert waited <= most

@@ -25,8 +25,8 @@ from gateway.pulsar.position import Position
 from protocol.kafka.batch import iter_headers
 from protocol.kafka.offset_span import empty_batch
 from protocol.kafka.records import Record, encode_batch
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
-from tests.unit.gateway.log.log_scene import settle
 
 
 class FakeLog(ReadSource):
@@ -338,7 +338,7 @@ async def test_data_that_another_reader_holds_is_found_when_the_own_one_has_fail
     first.lose(ConnectionLostError("lost"))
     scene.write(10, 100)
     scene.log.ends(30)
-    await settle()
+    await let_callbacks_run()
     assert not asks or scene.readers.holds(scene.log, 20)
     found = scene.readers.read(scene.log, 20, MIB, at_least_one=True)
     assert found is not None and found.next_offset == 30
@@ -354,7 +354,7 @@ async def test_a_fetch_whose_failed_reader_another_fetch_removes_is_woken(monkey
     with monkeypatch.context() as failing:
         failing.setattr(scene.topic, "open_reader", AsyncMock(side_effect=ConnectionLostError("lost")))
         scene.readers.start(scene.log, 0)
-        await settle()
+        await let_callbacks_run()
     assert not scene.readers.holds(scene.log, 5), "the other fetch"
     async with asyncio.timeout(5):
         await scene.log.woken.wait()

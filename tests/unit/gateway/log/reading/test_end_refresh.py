@@ -11,8 +11,9 @@ import pytest
 from gateway.log.reading import end_refresh
 from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError, TopicNotFoundError
 from gateway.pulsar.position import Position
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeReader
-from tests.unit.gateway.log.log_scene import Scene, batch, settle
+from tests.unit.gateway.log.log_scene import Scene, batch
 
 
 async def never(*_: Any, **__: Any) -> None:
@@ -22,12 +23,12 @@ async def never(*_: Any, **__: Any) -> None:
 async def test_receipts_that_reach_the_target_end_a_refresh(scene: Scene) -> None:
     """The reader may be after the target already: then no entry arrives."""
     scene.append()
-    await settle()
+    await let_callbacks_run()
     position = scene.producer.write(0)
     for reader in scene.topic.readers:
         reader.permits = -1_000_000
     refresh = asyncio.create_task(scene.log.end.refresh())
-    await settle()
+    await let_callbacks_run()
     assert not refresh.done()
     scene.producer.confirm(0, position)
     await refresh
@@ -39,7 +40,7 @@ async def test_a_refresh_fails_when_no_reader_can_be_opened(scene: Scene) -> Non
     for reader in scene.topic.readers:
         reader.permits = -1_000_000
     refresh = asyncio.create_task(scene.log.end.refresh())
-    await settle()
+    await let_callbacks_run()
     scene.log._follower.on_reader_closed(TopicNotFoundError("gone"))
     with pytest.raises(PulsarError):
         await refresh
@@ -95,7 +96,7 @@ async def test_waiting_for_the_end_of_a_silent_log_fails_when_it_is_closed(
 
 async def test_a_closed_log_reads_nothing_more(scene: Scene) -> None:
     await scene.log.close()
-    await settle()
+    await let_callbacks_run()
     with pytest.raises(PulsarError):
         await scene.log.end.refresh()
     assert all(reader.closed for reader in scene.topic.readers)
@@ -108,7 +109,7 @@ async def test_a_log_that_is_closed_while_its_reader_is_opened_fails_its_refresh
     scene = Scene()
     monkeypatch.setattr(scene.topic, "open_reader", never)
     refresh = asyncio.create_task(scene.log.end.refresh())
-    await settle()
+    await let_callbacks_run()
     await scene.log.close()
     with pytest.raises(ClientClosedError):
         await refresh
@@ -133,7 +134,7 @@ async def test_a_log_that_is_closed_while_pulsar_is_asked_for_its_end_fails_its_
     await asked.wait()
     await scene.log.close()
     answer.set()
-    await settle()
+    await let_callbacks_run()
     assert refresh.done()
     with pytest.raises(ClientClosedError):
         await refresh
@@ -145,15 +146,15 @@ async def test_a_refresh_does_not_wait_for_entries_that_later_ones_ask_for(scene
     reader.permits = -1_000_000
     scene.topic.write(bytes(batch(1)), 1, "other", 1)
     first = asyncio.create_task(scene.log.end.refresh())
-    await settle()
+    await let_callbacks_run()
     scene.topic.write(bytes(batch(1)), 1, "other", 2)
     second = asyncio.create_task(scene.log.end.refresh())
-    await settle()
+    await let_callbacks_run()
     for refresh, end_offset in ((first, 2), (second, 3)):
         assert not refresh.done()
         scene.log._follower.on_entry(scene.topic.entry_at(reader.next_entry))
         reader.next_entry += 1
-        await settle()
+        await let_callbacks_run()
         assert refresh.done()
         await refresh
         assert scene.log.end_offset == end_offset
@@ -165,7 +166,7 @@ async def test_callers_that_leave_are_forgotten(scene: Scene) -> None:
     scene.topic.write(bytes(batch(1)), 1, "other", 1)
     for _ in range(10):
         refresh = asyncio.create_task(scene.log.end.refresh())
-        await settle()
+        await let_callbacks_run()
         refresh.cancel()
-        await settle()
+        await let_callbacks_run()
     assert len(scene.log._target._waiting) == 1

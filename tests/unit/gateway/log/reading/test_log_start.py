@@ -8,7 +8,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from gateway.log.bounds.start_search import FirstOffset
-from tests.unit.gateway.log.log_scene import PLAIN, Scene, settle
+from tests.unit.event_loop import let_callbacks_run
+from tests.unit.gateway.log.log_scene import PLAIN, Scene
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ async def empty(no_settling: None) -> Scene:
 async def test_what_is_written_while_nothing_is_found_stays_readable(empty: Scene) -> None:
     async def nothing() -> None:
         empty.append()
-        await settle()
+        await let_callbacks_run()
         empty.producer.write_and_confirm(0)
         await empty.log.end.refresh()
 
@@ -65,9 +66,9 @@ async def test_the_old_start_is_not_returned_while_it_is_read_again(
         return scene.log.start.offset
 
     first, second = asyncio.create_task(told()), asyncio.create_task(told())
-    await settle()
+    await let_callbacks_run()
     third = asyncio.create_task(told())
-    await settle()
+    await let_callbacks_run()
     assert not scene.log.start.checked_within(15)
     answer.set()
     assert [await first, await second, await third] == [1, 1, 1]

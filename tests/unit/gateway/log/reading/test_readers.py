@@ -16,6 +16,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from protocol.kafka.offset_span import empty_batch
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeReader, FakeTopic
 from tests.unit.gateway.log.reading.test_catch_up import FakeLog
 
@@ -61,17 +62,12 @@ class Scene:
                 found += 1
             else:
                 self.want(number)
-        await settle()
+        await let_callbacks_run()
         return found
 
     def close(self) -> None:
         for log in self.logs:
             self.readers.close_all(log)
-
-
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -94,11 +90,11 @@ async def test_turns_are_taken_in_the_order_of_asking(turns_end_at_once: None) -
     turns: list[int] = []
     for _ in range(20):
         scene.want(*scene.lagging())
-        await settle()
+        await let_callbacks_run()
         for number in scene.lagging():
             if scene.take(number, max_bytes=1):
                 turns.append(number)
-        await settle()
+        await let_callbacks_run()
     assert turns[:9] == [0, 1, 2, 0, 1, 2, 0, 1, 2]
     scene.close()
 
@@ -106,11 +102,11 @@ async def test_turns_are_taken_in_the_order_of_asking(turns_end_at_once: None) -
 async def test_a_reader_that_has_delivered_nothing_keeps_its_place() -> None:
     scene = Scene(partitions=3, max_readers=2)
     scene.want(0, 1, 2)
-    await settle()
+    await let_callbacks_run()
     first, second = scene.topic.readers
     assert not first.closed and not second.closed
     assert scene.take(1)
-    await settle()
+    await let_callbacks_run()
     assert (first.closed, second.closed) == (False, True)
     scene.close()
 
@@ -118,10 +114,10 @@ async def test_a_reader_that_has_delivered_nothing_keeps_its_place() -> None:
 async def test_its_turn_lasts_for_a_while() -> None:
     scene = Scene(partitions=2, entries=20, max_readers=1)
     scene.want(0, 1)
-    await settle()
+    await let_callbacks_run()
     for _ in range(3):
         assert scene.take(0, max_bytes=1)
-        await settle()
+        await let_callbacks_run()
     assert len(scene.topic.readers) == 1
     scene.close()
 
@@ -139,11 +135,11 @@ async def test_a_partition_that_does_not_answer_gives_way(monkeypatch: pytest.Mo
     scene = Scene(partitions=2, max_readers=1)
     monkeypatch.setattr(FakeReader, "deliver", lambda self: None)
     scene.want(0)
-    await settle()
+    await let_callbacks_run()
     monkeypatch.undo()
     monkeypatch.setattr(readers, "UNPRODUCTIVE_S", 0)
     scene.want(1)
-    await settle()
+    await let_callbacks_run()
     assert scene.take(1)
     scene.close()
 
@@ -152,10 +148,10 @@ async def test_a_reader_that_failed_gives_way(monkeypatch: pytest.MonkeyPatch) -
     scene = Scene(partitions=2, max_readers=1)
     monkeypatch.setattr(FakeReader, "deliver", lambda self: None)
     scene.want(0)
-    await settle()
+    await let_callbacks_run()
     scene.topic.readers[0].lose(ConnectionLostError("lost"))
     scene.want(1)
-    await settle()
+    await let_callbacks_run()
     assert len(scene.topic.readers) == 2
     scene.close()
 
@@ -168,9 +164,9 @@ async def test_positions_without_a_waiting_fetch_are_skipped(monkeypatch: pytest
     scene.logs[2].waiters = [object()]
     scene.logs[3].closed = True
     scene.want(0, 1, 3, 2)
-    await settle()
+    await let_callbacks_run()
     assert scene.take(0)
-    await settle()
+    await let_callbacks_run()
     assert [list(scene.readers._readers)] == [[scene.logs[2]]]
     scene.logs[2].waiters = FakeLog().waiters
     scene.close()
@@ -181,7 +177,7 @@ async def test_a_failed_reader_whose_own_partition_waits_holds_up_no_others(monk
     scene = Scene(partitions=3, max_readers=2)
     monkeypatch.setattr(FakeReader, "deliver", lambda self: None)
     scene.want(0, 1)
-    await settle()
+    await let_callbacks_run()
     monkeypatch.undo()
     scene.offsets[0] = 5
     scene.want(0, 2)
@@ -189,11 +185,11 @@ async def test_a_failed_reader_whose_own_partition_waits_holds_up_no_others(monk
     scene.topic.readers[1].deliver()
     failures: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-    await settle()
+    await let_callbacks_run()
     assert failures == []
     assert scene.take(0)
     assert scene.take(1)
-    await settle()
+    await let_callbacks_run()
     assert scene.take(2)
     scene.close()
 
@@ -204,7 +200,7 @@ async def test_a_fetch_whose_reader_is_closed_for_others_waits_for_its_next_turn
     """It is woken: otherwise it would wait for data that no reader requests."""
     scene = Scene(partitions=2, entries=1, max_readers=1)
     scene.want(0)
-    await settle()
+    await let_callbacks_run()
     assert scene.take(0)
     monkeypatch.setattr(FakeReader, "deliver", lambda self: None)
     scene.topic.write(bytes(empty_batch(0, 10)), 10, "other", 1)
@@ -214,7 +210,7 @@ async def test_a_fetch_whose_reader_is_closed_for_others_waits_for_its_next_turn
     scene.want(0)
     scene.logs[0].woken.clear()
     scene.want(1)
-    await settle()
+    await let_callbacks_run()
     assert [reader.closed for reader in scene.topic.readers] == [True, False]
     assert scene.logs[0].woken.is_set()
     scene.close()
@@ -224,11 +220,11 @@ async def test_a_fetch_that_waits_while_memory_is_scarce_gets_another_reader(mon
     monkeypatch.setattr(FakeReader, "deliver", lambda self: None)
     scene = Scene(partitions=1, reader_idle_ms=100)
     scene.want(0)
-    await settle()
+    await let_callbacks_run()
     [reader] = scene.readers._all()
     reader.last_used -= 1.0
     scene.logs[0].woken.clear()
     scene.readers.close_idle()
-    await settle()
+    await let_callbacks_run()
     assert scene.open_readers == []
     assert scene.logs[0].woken.is_set()

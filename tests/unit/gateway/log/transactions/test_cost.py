@@ -13,7 +13,8 @@ from typing import Any
 import gateway
 import protocol
 from gateway.log.transactions import log_transactions
-from tests.unit.gateway.log.log_scene import Scene, append, batch, settle
+from tests.unit.event_loop import let_callbacks_run
+from tests.unit.gateway.log.log_scene import Scene, append, batch
 
 ROOMS = tuple(str(Path(each.__file__ or "").parent) for each in (gateway, protocol))
 TRANSACTIONS = str(Path(log_transactions.__file__).parent)
@@ -59,7 +60,7 @@ async def test_writing_without_transactions(scene: Scene) -> None:
             for sequence_id in [*scene.producer.sent]:
                 scene.producer.write_and_confirm(sequence_id)
                 del scene.producer.sent[sequence_id]
-            await settle()
+            await let_callbacks_run()
     assert scene.log.end_offset == BATCHES + 1
     assert of_transactions(found) <= WRITTEN
 

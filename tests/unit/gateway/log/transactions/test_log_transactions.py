@@ -16,7 +16,8 @@ from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
-from tests.unit.gateway.log.log_scene import batch, settle
+from tests.unit.event_loop import let_callbacks_run
+from tests.unit.gateway.log.log_scene import batch
 from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided, transactional
 
 ABORT, COMMIT = MarkerType.ABORT, MarkerType.COMMIT
@@ -244,7 +245,7 @@ async def test_a_marker_whose_producer_is_lost_is_in_the_log_or_never_comes(
     scene: TransactionScene, arrived: bool
 ) -> None:
     written = await marker_on_its_way(scene)
-    await settle()
+    await let_callbacks_run()
     producer = scene.topic.producers[-1]
     (sequence_id,) = producer.sent
     if arrived:
@@ -285,12 +286,12 @@ async def test_transactions_that_could_not_be_read_are_read_again_although_the_t
         failing.setattr(scene.topic, "open_reader", AsyncMock(side_effect=ConnectionLostError("lost")))
         failing.setattr(loop, "call_later", lambda _, callback: timers.append(callback))
         fresh.transactions.start_loading(0)
-        await settle()
+        await let_callbacks_run()
     fresh.transactions.start_loading(0)
     assert not fresh.transactions.loaded
     assert fresh.transactions._loading is None, "not at once"
     [retry] = timers
     retry()
     fresh.transactions.start_loading(0)
-    await settle()
+    await let_callbacks_run()
     assert fresh.transactions.loaded

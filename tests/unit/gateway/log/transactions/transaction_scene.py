@@ -15,8 +15,9 @@ from gateway.pulsar.client import PulsarClient
 from protocol.kafka.batch import parse_header
 from protocol.kafka.records import Record, encode_batch
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
-from tests.unit.gateway.log.log_scene import Answers, batch, settle
+from tests.unit.gateway.log.log_scene import Answers, batch
 
 
 def transactional(producer_id: int, sequence: int, epoch: int = 0, count: int = 1) -> memoryview:
@@ -55,14 +56,14 @@ class TransactionScene:
 
     async def write(self) -> None:
         """Write everything that waits."""
-        await settle()
+        await let_callbacks_run()
         for producer in self.topic.producers:
             for sequence_id in list(producer.sent):
                 if not producer.closed:
                     self.everything.append((producer.sent[sequence_id][0], self.topic.next_index))
                     producer.write_and_confirm(sequence_id)
                     del producer.sent[sequence_id]
-        await settle()
+        await let_callbacks_run()
 
     async def begin(self, producer_id: int, epoch: int = 0, count: int = 1, *, verified: bool = True) -> Answers:
         """Begin a transaction with a batch."""

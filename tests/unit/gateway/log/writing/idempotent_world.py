@@ -21,6 +21,7 @@ from gateway.pulsar.errors import ConnectionLostError, PulsarError, TopicClosedE
 from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeProducer, FakeTopic
 
 MAX_IN_FLIGHT = 5
@@ -29,11 +30,6 @@ RECORDS = 2
 ROUNDS = 300
 """Much more than is needed to write everything without faults."""
 RETRIED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-
-
-async def settle() -> None:
-    for _ in range(30):
-        await asyncio.sleep(0)
 
 
 class BrokersProducer(FakeProducer):
@@ -356,12 +352,12 @@ class World:
         for _ in range(ROUNDS):
             for client in self.clients:
                 self.send(self.gateways[0], client, MAX_IN_FLIGHT - 1)
-            await settle()
+            await let_callbacks_run()
             for gateway in self.gateways:
                 self.receive(gateway, self.clients[0], 2)
             self.broker.write(100)
             self.broker.confirm(100)
-            await settle()
+            await let_callbacks_run()
             for client in self.clients:
                 client.hear()
             if all(client.done for client in self.clients):

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from gateway.log.bounds import drained
 from gateway.log.reading import tail_follower
 from gateway.log.writing import producer_supply
-from tests.unit.gateway.log.writing.idempotent_world import World, settle
+from tests.unit.event_loop import let_callbacks_run
+from tests.unit.gateway.log.writing.idempotent_world import World
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +52,7 @@ def test_what_clients_take_for_written_is_in_the_log_once_and_in_order(script: l
         world = World()
         for action, number in script:
             world.run(action, number)
-            await settle()
+            await let_callbacks_run()
             for client in world.clients:
                 client.hear()
         await world.finish()

@@ -24,13 +24,14 @@ from gateway.pulsar.position import Position
 from protocol.kafka.batch import parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
-from tests.unit.gateway.log.log_scene import PLAIN, Scene, answered, append, settle
+from tests.unit.gateway.log.log_scene import PLAIN, Scene, answered, append
 
 
 async def test_a_lost_producer_leaves_no_doubt(scene: Scene) -> None:
     first = scene.append(3)
-    await settle()
+    await let_callbacks_run()
     lost = scene.producer
     lost.write(0)
     lost.sent[1] = (b"", 0)  # sent, and never written
@@ -38,7 +39,7 @@ async def test_a_lost_producer_leaves_no_doubt(scene: Scene) -> None:
     assert await answered(first) == (1, None)
     second = scene.append(1)
     await scene.log.prepare(PLAIN, 1)
-    await settle()
+    await let_callbacks_run()
     assert scene.producer is not lost
     scene.producer.write_and_confirm(1)
     assert await answered(second) == (4, None)
@@ -61,7 +62,7 @@ async def test_a_producer_that_is_lost_in_the_turn_in_which_it_was_opened_is_rep
     async with asyncio.timeout(5):
         while len(scene.topic.producers) < 2:
             await asyncio.sleep(0.01)
-    await settle()
+    await let_callbacks_run()
     resolved.set_result(None)  # the opening continues in the next turn, and then the producer is lost
     asyncio.get_running_loop().call_soon(scene.producer.lose)
     offset, error = await answered(answers)
@@ -72,7 +73,7 @@ async def test_a_producer_that_is_lost_in_the_turn_in_which_it_was_opened_is_rep
 
 async def test_what_was_not_written_is_refused_as_retriable(scene: Scene) -> None:
     answers = scene.append(3)
-    await settle()
+    await let_callbacks_run()
     scene.producer.lose()
     offset, error = await answered(answers)
     assert offset == -1
@@ -110,7 +111,7 @@ async def test_a_new_producer_that_is_lost_while_the_log_is_read_is_not_used(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = scene.append()
-    await settle()
+    await let_callbacks_run()
 
     async def lose_new_producer(topic: str) -> Any:
         monkeypatch.undo()
@@ -120,10 +121,10 @@ async def test_a_new_producer_that_is_lost_while_the_log_is_read_is_not_used(
     monkeypatch.setattr(scene.topic, "internal_stats", lose_new_producer)
     scene.producer.lose()
     await answered(first)
-    await settle()
+    await let_callbacks_run()
     await scene.log.prepare(PLAIN, 1)
     second = scene.append()
-    await settle()
+    await let_callbacks_run()
     assert not scene.producer.closed
     scene.producer.write_and_confirm(1)
     assert await answered(second) == (1, None)
@@ -135,7 +136,7 @@ async def test_a_new_producer_is_closed_when_the_log_cannot_be_read(
     """It has the name of the lost one, which the next attempt needs."""
     monkeypatch.setattr(producer_supply, "RETRY_S", 0)
     answers = scene.append()
-    await settle()
+    await let_callbacks_run()
 
     async def fail(topic: str) -> Any:
         monkeypatch.undo()
@@ -144,13 +145,13 @@ async def test_a_new_producer_is_closed_when_the_log_cannot_be_read(
     monkeypatch.setattr(scene.topic, "internal_stats", fail)
     scene.producer.lose()
     await answered(answers)
-    await settle()
+    await let_callbacks_run()
     assert [producer.closed for producer in scene.topic.producers] == [True, True, False]
 
 
 async def test_a_batch_for_a_log_that_lost_its_idle_producer_opens_one(scene: Scene) -> None:
     scene.producer.lose()
-    await settle()
+    await let_callbacks_run()
     answers = scene.append()
     async with asyncio.timeout(5):
         while len(scene.topic.producers) < 2 or not scene.producer.sent:
@@ -183,7 +184,7 @@ async def test_a_bounded_number_of_producers_is_opened_at_the_same_time(monkeypa
     shared = Shared(client, admin, Limits(max_log_openings=2), Metrics(), lambda: True)
     logs = [PartitionLog(f"topic-{number}", shared, LogBounds(Position(-1, -1), 0, 0)) for number in range(5)]
     waiting = [asyncio.create_task(log.prepare(PLAIN, 1)) for log in logs]
-    await settle()
+    await let_callbacks_run()
     assert (opening, most) == (2, 2)
     may_go_on.set()
     await asyncio.gather(*waiting)
@@ -199,7 +200,7 @@ async def test_names_of_other_logs_are_taken_over_while_late_entries_are_waited_
     topic, turns = FakeTopic(), OpeningTurns(1)
     client = cast(PulsarClient, topic)
     tasks = [asyncio.create_task(fence_writers(client, f"topic-{number}", ["gone"], turns)) for number in range(3)]
-    await settle()
+    await let_callbacks_run()
     assert len(topic.producers) == 3
     for task in tasks:
         task.cancel()
