@@ -14,7 +14,7 @@ from gateway.security.quota_entities import CONNECTION_RATE, MUTATION_RATE, PROD
 from protocol.pulsar.pulsar_commands_pb2 import ServerError
 from tests.unit.gateway.handlers.both_charged import ANYBODY, CLIENT_IDS, EXPIRED_MS, BothCharged, set_quota
 from tests.unit.gateway.handlers.both_ways import OTHER, BothWays
-from tests.unit.gateway.handlers.test_known_produce import batch, idempotent, request
+from tests.unit.gateway.handlers.records.test_known_produce import batch, idempotent, request
 
 FRAME = request(9, batch())
 SIZE_BYTES = len(FRAME) - 4

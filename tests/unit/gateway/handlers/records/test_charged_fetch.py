@@ -13,7 +13,7 @@ from gateway.log.reading.waiters import Waiters
 from gateway.security.quota_entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from tests.unit.gateway.handlers.both_charged import EXPIRED_MS, BothCharged, set_quota
 from tests.unit.gateway.handlers.both_ways import OTHER, TOPIC, Way
-from tests.unit.gateway.handlers.test_known_fetch import BATCHES, END, Fetches, batch, fetch, one, part, produce
+from tests.unit.gateway.handlers.records.fetches import BATCHES, END, Fetches, batch, fetch, one, part, produce
 
 SIZE_BYTES = len(batch())
 ALL_BYTES = BATCHES * SIZE_BYTES
