@@ -29,6 +29,7 @@ SERVERS = pytest.StashKey[Path]()
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 # And many gateways, each of which would compile the sources anew: a third of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+GatewayProcess.is_forked = True
 # How long an example takes says what else the machine does.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")

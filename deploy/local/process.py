@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 # Below Linux's ephemeral range, so that no outgoing connection gets the port of a server that is being restarted.
 PORT_RANGE = range(20_000, 32_000)
@@ -68,6 +69,19 @@ def bound(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("exec_bound.py")), str(os.getpid()), *command]
 
 
+class Process(Protocol):
+    """The part of `subprocess.Popen` that is used here."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+
 class ChildProcess:
     """One child process that writes to a log file and does not outlive this process.
 
@@ -79,7 +93,7 @@ class ChildProcess:
     def __init__(self, name: str, log_path: Path) -> None:
         self.name = name
         self.log_path = log_path
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     @property
     def pid(self) -> int:
@@ -92,18 +106,25 @@ class ChildProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        def start_command(log_path: Path) -> Process:
+            with log_path.open("ab") as log:
+                return subprocess.Popen(
+                    bound(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=None if env is None else {**os.environ, **env},
+                    start_new_session=True,
+                )
+
+        self.start_by(start_command)
+
+    def start_by(self, start: Callable[[Path], Process]) -> None:
+        """`start` gets the path of the log, and returns the child process."""
         if self.running:
             raise StartError(f"{self.name} is already running")
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                bound(command),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=None if env is None else {**os.environ, **env},
-                start_new_session=True,
-            )
+        self._process = start(self.log_path)
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
         """Poll `ready` until it is true. Raises StartError when the process ends or the time has passed."""
