@@ -1,0 +1,54 @@
+"""A Java program of one source file, in a process that a test may kill and start again."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from deploy.local.java import java_executable
+from deploy.local.kafka import LOG4J_CONFIG
+from deploy.local.process import bound
+
+COMPILE_TIMEOUT_S = 60
+JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}")
+
+
+class JavaApplication:
+    """Its log and its classes are in `work_dir`. As a context, it is killed at the end."""
+
+    def __init__(self, work_dir: Path, source: Path, classpath: str, jvm_options: Sequence[str]) -> None:
+        self._source = source
+        self._log = work_dir / f"{source.stem}.log"
+        self._classes = work_dir / f"{source.stem}-classes"
+        self._classpath = classpath
+        self._java = [java_executable(), *JVM_OPTIONS, *jvm_options, "-cp", f"{self._classes}:{classpath}", source.stem]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.kill()
+
+    def run(self, *arguments: str) -> None:
+        """Start a process, which `kill` ends."""
+        if not self._classes.exists():
+            options = ["-encoding", "UTF-8", "-cp", self._classpath, "-d", str(self._classes)]
+            command = ["javac", *options, str(self._source)]
+            subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_S)
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(bound([*self._java, *arguments]), stdout=log, stderr=subprocess.STDOUT)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def check_alive(self) -> None:
+        assert self._process is not None
+        assert self._process.poll() is None, self.last_words()
+
+    def last_words(self) -> str:
+        return self._log.read_text(errors="replace")[-3_000:]
