@@ -59,7 +59,7 @@ class Membership:
         now_ms: int,
         snapshot: Snapshot | None = None,
     ) -> None:
-        """`snapshot` is the one in the log's last entry; the entries since its position must be read next."""
+        """`snapshot` is the log's last one; the entries since its position must be read next."""
         self.roster = Roster(snapshot)
         self.node_id_taken_by: Member | None = None
         """Another living gateway has this node id, so this gateway cannot be a member."""

@@ -1,8 +1,8 @@
 """The entries of the fleet's log: JSON objects, one for each entry.
 
-Each ends with the fleet as its writer knew it. So a gateway that starts reads only the last entry, and the entries
-since the `snapshot.position` in it. Gateways that read on do not look at it: in a large fleet it is nearly all of an
-entry.
+Many end with a snapshot: the fleet as its writer knew it. So a gateway that starts reads only the last snapshot, and
+the entries since the `snapshot.position` in it. Gateways that read on do not look at it: in a large fleet it is nearly
+all of an entry.
 """
 
 from __future__ import annotations
@@ -138,6 +138,11 @@ class MalformedMessageError(Exception):
 
 def encode_message(message: Message) -> bytes:
     return message.model_dump_json(by_alias=True).encode()
+
+
+def has_snapshot(data: bytes) -> bool:
+    """Of a message as a gateway writes it."""
+    return _SNAPSHOT in data
 
 
 def decode_news(data: bytes) -> Message:

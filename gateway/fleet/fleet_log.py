@@ -1,8 +1,14 @@
-"""The topic of the gateways' heartbeats and other messages: read from its end, written with a plain producer."""
+"""The topic of the gateways' heartbeats and other messages: read from its end, written with a plain producer.
+
+A gateway that starts needs the last snapshot of the fleet. A hundred gateways that wrote one in each of their two
+heartbeats a second would write 7 MB/s, and each of them would read as much. So a heartbeat has one only if the log got
+none for a second.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import uuid
 from base64 import urlsafe_b64encode
@@ -12,6 +18,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 import structlog
 
 from coordinator.fleet.messages import (
+    Heartbeat,
     LogPosition,
     MalformedMessageError,
     Message,
@@ -19,6 +26,7 @@ from coordinator.fleet.messages import (
     decode_message,
     decode_news,
     encode_message,
+    has_snapshot,
 )
 from gateway.background import TaskGroup
 from gateway.backoff import Backoff, retried
@@ -43,6 +51,9 @@ CLUSTER_ID = "kafka.cluster.id"
 RETENTION = {"retentionTimeInMinutes": -1, "retentionSizeInMB": 8}
 """The last entry is always kept: it carries the epoch, which must not go back."""
 RETENTION_PATIENCE_S, RETENTION_PAUSE_S = 20.0, 1.0
+SNAPSHOT_EVERY_S = 1.0
+LOOK_BACK_ENTRIES = 1_000
+"""What hundreds of gateways write in more than a second."""
 PERMITS = 1_000
 BACKOFF_MAX_MS = 200
 """A lease expires in two seconds: the fleet must recover as soon as a broker serves the topic again."""
@@ -124,6 +135,8 @@ class FleetLog:
         self._reader: Reader | None = None
         self._reader_closed = asyncio.Event()
         self._producer_closed = asyncio.Event()
+        self._snapshot_read_s = -math.inf
+        """When the last entry with a snapshot was read."""
         self._window = FlowWindow()
         self._producer: Producer | None = None
         self.is_lost_by_all = False
@@ -141,10 +154,12 @@ class FleetLog:
         return snapshot
 
     async def _last_snapshot(self) -> Snapshot | None:
-        """The snapshot in the last entry; if that is not a gateway's entry, the last snapshot in the log."""
-        for start in (self._last, "earliest"):
+        """The last snapshot in the log. It is nearly always among the last entries, and often in the very last."""
+        last = self._last
+        recent = last._replace(entry_id=max(0, last.entry_id - LOOK_BACK_ENTRIES))
+        for start in (last, recent, "earliest"):
             found = None
-            async with aclosing(read_entries(self._client, self._topic, start, self._last)) as entries:
+            async with aclosing(read_entries(self._client, self._topic, start, last)) as entries:
                 async for entry in entries:
                     message = self._decode(entry, decode_message)
                     found = found if message is None else message.snapshot or found
@@ -176,6 +191,9 @@ class FleetLog:
         """Best effort: senders that need the message to be stored wait until they read it back."""
         if self._producer is None:
             return
+        since_snapshot_s = asyncio.get_running_loop().time() - self._snapshot_read_s
+        if isinstance(message, Heartbeat) and since_snapshot_s < SNAPSHOT_EVERY_S:
+            message = message.model_copy(update={"snapshot": None})
         try:
             data = pulsar_entry.encode_message(encode_message(message))
             self._producer.send((data,), num_messages=1, publish_time_ms=int(time.time() * 1000))
@@ -245,11 +263,16 @@ class FleetLog:
         self._window.used(entry)
         if self._reader is not None:
             self._window.top_up(self._reader, PERMITS)
-        message = self._decode(entry, decode_news)
+        message = self._decode(entry, self._decode_news)
         if message is not None:
             self._on_message(LogPosition(*entry.position), message)
         if entry.position >= self._last:
             self._caught_up.set()
+
+    def _decode_news(self, data: bytes) -> Message:
+        if has_snapshot(data):
+            self._snapshot_read_s = asyncio.get_running_loop().time()
+        return decode_news(data)
 
     def on_reader_closed(self, error: PulsarError) -> None:
         self._reader_closed.set()
