@@ -17,6 +17,14 @@ class Figures:
         self._tables.setdefault((title, tuple(headings)), []).append(cells)
         print(f"  {title}: {', '.join(cells)}", flush=True)
 
+    def number(self, title: str, row: str, heading: str) -> float:
+        """What was added before: the cell under `heading` in the row that begins with `row`."""
+        for (name, headings), rows in self._tables.items():
+            found = [cells[headings.index(heading)] for cells in rows if name == title and cells[0] == row]
+            if found:
+                return float(found[0].replace(",", ""))
+        raise KeyError(title, row, heading)
+
     def markdown(self, duration_s: float) -> str:
         title, command, how_to_read = self._head
         lines = [head(title, command, duration_s, how_to_read)]

@@ -3,10 +3,11 @@ docs/reports/fleet.md."""
 
 from tests.bench.fleet.costs import COSTS
 from tests.bench.fleet.deaths import deaths
+from tests.bench.fleet.model import model
 from tests.bench.fleet.takeover import takeover
 from tests.bench.parts_program import run_parts
 
-PARTS = {"deaths": deaths, "takeover": takeover, **COSTS}
+PARTS = {"deaths": deaths, "takeover": takeover, **COSTS, "model": model}
 HOW_TO_READ = """\
 What happens when one of three gateways dies, and what a fleet costs. Pulsar, all gateways and the load run on one
 machine. CPU is the processor time of the gateways alone; it depends less on other programs than times and rates do.
@@ -14,6 +15,8 @@ How to size a fleet with these figures: [guides/deploy.md](../guides/deploy.md#h
 
 * **network cable pulled**: the gateway runs in a network namespace whose link is taken down.
 * **by a single address**: the request reaches a gateway that does not lead the partition, which forwards it.
+* **with a snapshot**: once a second a heartbeat tells the whole fleet, for gateways that start.
+* **a model**: at rest, without records. What needs more than a core breaks first.
 * **partitions of the busiest, of the mean**: partitions of the busiest gateway, divided by the mean.
 """
 

@@ -19,6 +19,7 @@ from coordinator.fleet.roster import Roster
 from coordinator.fleet.times import FleetTimes
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
+from gateway.fleet.fleet_log import SNAPSHOT_EVERY_S
 from tests.bench.figures import Figures
 from tests.bench.meter import Result
 from tests.bench.process import cpu_seconds, resident_mb
@@ -48,6 +49,15 @@ REST_S = 5.0
 CREATE_S = 600.0
 HEARTBEATS_A_SECOND = 2
 READS = 100
+LED_TITLE = "Partitions that one gateway leads, each with an open log and a producer to Pulsar"
+WITHOUT, KB_OF_A_PARTITION, AT_REST = "MB with none", "KB each", "CPU at rest, % of a core"
+CONNECTIONS, KB_OF_A_CONNECTION = "Memory of connections that have fetched", "KB each at the gateway that they reach"
+DIRECT = "by the leader's own address"
+METADATA, ALL_TOPICS, ONE_TOPIC = f"Metadata of {CATALOGUED:,} partitions in topics of 100", "all topics", "one topic"
+METADATA_CPU = "CPU ms of each"
+MEMBERSHIP = "Membership: each gateway reads every gateway's heartbeats, twice a second"
+LOG_READ, HEARTBEATS_CPU = "KB/s that each gateway reads", "% of a core at each gateway"
+PLACING = f"ms to place {CATALOGUED:,} partitions anew"
 _MS = 1_000.0
 
 
@@ -77,9 +87,8 @@ def partitions(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> No
             rest = cpu_seconds(gateway.pid)
             time.sleep(REST_S)
             figures.add(
-                "Partitions that one gateway leads, each with an open log and a producer to Pulsar",
-                ("partitions", "MB with none", "KB each", "CPU ms to open one", "opened per second",
-                 "CPU at rest, % of a core"),
+                LED_TITLE,
+                ("partitions", WITHOUT, KB_OF_A_PARTITION, "CPU ms to open one", "opened per second", AT_REST),
                 [f"{count:,}", before_mb, (resident_mb(gateway.pid) - before_mb) * 1024 / count, used_s / new * _MS,
                  new / took_s, (cpu_seconds(gateway.pid) - rest) / REST_S * 100],
             )  # fmt: skip
@@ -109,11 +118,11 @@ class _Pair(NamedTuple):
     def ways(self) -> dict[str, str]:
         """The addresses that lead to the leader, by name."""
         port = self.leader.config["kafka"]["listeners"][0]["port"]
-        return {"by the leader's own address": f"{HOST}:{port}", "by a single address": self.first.bootstrap}
+        return {DIRECT: f"{HOST}:{port}", "by a single address": self.first.bootstrap}
 
     def topic(self) -> str:
         """A topic whose partition the leader leads."""
-        direct = self.ways["by the leader's own address"]
+        direct = self.ways[DIRECT]
         while True:
             topic = unique_topic("led")
             create_topic(direct, topic)
@@ -150,7 +159,7 @@ def _pair(work_dir: Path, pulsar: PulsarStandalone) -> Iterator[_Pair]:
 def connections(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
     """Connections of clients that have fetched once. The first ones are not counted: a new process has free memory for
     them."""
-    headings = ("clients", "KB each at the gateway that they reach", "KB each at the leader behind it")
+    headings = ("clients", KB_OF_A_CONNECTION, "KB each at the leader behind it")
     with _pair(work_dir, pulsar) as pair:
         topic = pair.topic()
         for way, bootstrap in pair.ways.items():
@@ -162,7 +171,7 @@ def connections(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> N
                 for _ in range(CLIENTS):
                     _fetch(stack.enter_context(connected(bootstrap)), topic)
                 grown = _resident_kb(reached) - before[0], _resident_kb(behind) - before[1]
-            figures.add("Memory of connections that have fetched", headings, [way, *(kb / CLIENTS for kb in grown)])
+            figures.add(CONNECTIONS, headings, [way, *(kb / CLIENTS for kb in grown)])
 
 
 def _resident_kb(gateway: GatewayProcess | None) -> float:
@@ -216,7 +225,7 @@ def _compare_ways(pair: _Pair, title: str, load: Callable[..., Result], figures:
 
 def _end_offset(pair: _Pair, topic: str) -> int:
     query = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}
-    with connected(pair.ways["by the leader's own address"]) as client:
+    with connected(pair.ways[DIRECT]) as client:
         answer = client.call("ListOffsets", 2, replica_id=-1, isolation_level=0, topics=[query])
     return int(answer["topics"][0]["partitions"][0]["offset"])
 
@@ -230,12 +239,11 @@ def metadata(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None
         for name in names:
             create(gateway.bootstrap, name, 100)
         created_s = time.monotonic() - began
-        for what, topics in (("all topics", None), ("one topic", [{"name": names[0]}])):
+        for what, topics in ((ALL_TOPICS, None), (ONE_TOPIC, [{"name": names[0]}])):
             cold_ms, warm_ms, cpu_ms = _refreshes(client, gateway, topics)
             figures.add(
-                f"Metadata of {CATALOGUED:,} partitions in {len(names)} topics",
-                ("asked for", "first answer ms", "later ms", "CPU ms of each"), [what, cold_ms, warm_ms, cpu_ms],
-            )  # fmt: skip
+                METADATA, ("asked for", "first answer ms", "later ms", METADATA_CPU), [what, cold_ms, warm_ms, cpu_ms]
+            )
         figures.add("Creating these topics", ("partitions", "seconds"), [f"{CATALOGUED:,}", created_s])
         _join(work_dir, pulsar, namespace, gateway, client, figures)
 
@@ -273,14 +281,16 @@ def heartbeats(_work_dir: Path, _pulsar: PulsarStandalone, figures: Figures) -> 
     """In memory only: how a gateway handles the heartbeats of all gateways, and a change of leaders."""
     for count in FLEETS:
         snapshot = _snapshot(count)
-        text = encode_message(_heartbeat(snapshot))
+        text, whole = (encode_message(_heartbeat(each)) for each in (None, snapshot))
         read_ms = _median_ms(partial(_read, Roster(snapshot), text)) / READS
+        read_bytes = len(text) * HEARTBEATS_A_SECOND * count + (len(whole) - len(text)) / SNAPSHOT_EVERY_S
         change_ms = _median_ms(partial(_place_all, snapshot))
         figures.add(
-            "Membership: each gateway reads every gateway's heartbeats, twice a second",
-            ("gateways", "bytes of a heartbeat", "ms to read one", "% of a core at each gateway",
-             f"ms to place {CATALOGUED:,} partitions anew", "partitions of the busiest, of the mean"),
-            [count, len(text), read_ms, read_ms / _MS * HEARTBEATS_A_SECOND * count * 100, change_ms,
+            MEMBERSHIP,
+            ("gateways", "bytes of a heartbeat", "with a snapshot, once a second", LOG_READ,
+             "ms to read one", HEARTBEATS_CPU, PLACING, "partitions of the busiest, of the mean"),
+            [count, len(text), len(whole), read_bytes / 1024, read_ms,
+             read_ms / _MS * HEARTBEATS_A_SECOND * count * 100, change_ms,
              max(Counter(_place_all(snapshot)).values()) / (CATALOGUED / count)],
         )  # fmt: skip
 
@@ -297,7 +307,7 @@ def _membership(number: int) -> Membership:
     return Membership(identity, FleetTimes(500, 2_000, 2_500, 20_000), lambda: str(uuid.UUID(int=number)), 0)
 
 
-def _heartbeat(snapshot: Snapshot) -> Any:
+def _heartbeat(snapshot: Snapshot | None) -> Any:
     [message] = _membership(0).due(0)
     return message.model_copy(update={"snapshot": snapshot})
 
