@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 from gateway.fan_out import Slices
+from protocol.kafka.buffers import SharedItems
 from protocol.kafka.messages.topics import MetadataResponse
 
 MAX_ROWS = 50_000
-"""Each row takes about 300 bytes."""
+"""Each row takes about 350 bytes."""
 CHUNK = 50
 """Rows that are created before other tasks get their turn."""
 
@@ -26,6 +27,8 @@ class _Rows:
     def __init__(self, view: Hashable) -> None:
         self.view = view
         self.rows: list[MetadataPartition] = []
+        self.shared: SharedItems[MetadataPartition] = SharedItems(())
+        """Those of the last answer: nearly always all of them."""
         self.kept = True
         """Other requests may find the rows, and they count towards MAX_ROWS."""
 
@@ -37,8 +40,8 @@ class PartitionRows:
 
     async def get(
         self, topic: str, variant: Hashable, view: Callable[[], Hashable], partitions: int, make: Make, slices: Slices
-    ) -> list[MetadataPartition]:
-        """The rows of a topic's partitions, all of one ``view``. They are shared: callers must not change them.
+    ) -> SharedItems[MetadataPartition]:
+        """The rows of a topic's partitions, all of one ``view``.
 
         ``variant`` is everything else of the request that the rows depend on. Concurrent callers create the rows
         together: each row is created once.
@@ -48,7 +51,9 @@ class PartitionRows:
             await slices.pause()
             found = self._current(topic, variant, view()) if found.view != view() else found
             self._make_some(found, partitions, make)
-        return found.rows[:partitions]
+        if len(found.shared) != partitions:
+            found.shared = SharedItems(found.rows[:partitions])
+        return found.shared
 
     def forget(self, topic: str) -> None:
         """The topic was deleted, or another topic has its name now."""

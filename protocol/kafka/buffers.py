@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 Buffer = bytes | bytearray | memoryview
+Item = TypeVar("Item")
 
 
 class RecordChunks(NamedTuple):
@@ -13,3 +14,14 @@ class RecordChunks(NamedTuple):
 
     chunks: Sequence[Buffer]
     size_bytes: int
+
+
+class SharedItems(list[Item]):
+    """The structs of an array that many messages have. They are encoded once for each version, and must not change."""
+
+    __slots__ = ("encoded",)
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        super().__init__(items)
+        self.encoded: dict[int, bytes] = {}
+        """The items, without the array's length, by version."""

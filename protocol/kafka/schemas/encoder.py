@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from protocol.kafka.buffers import Buffer, RecordChunks
+from protocol.kafka.buffers import Buffer, RecordChunks, SharedItems
 from protocol.kafka.lengths import compact_length, varint
 from protocol.kafka.schemas.schema import RECORDS, STRUCT, Field, Schema, tagged, untagged
 from protocol.kafka.schemas.source import FORMATS, Source, fixed_format, in_runs, is_fixed
@@ -38,7 +38,7 @@ class _Encoder:
         self._flexible = version in schema.flexible_versions
         self._source = Source(
             short=_SHORT.pack, int=_INT.pack, pack=struct.pack, compact=compact_length, encode_tags=_encode_tags,
-            NULL=b"\0" if self._flexible else _INT.pack(-1), NO_UUID=bytes(16),
+            share=_share, SharedItems=SharedItems, NULL=b"\0" if self._flexible else _INT.pack(-1), NO_UUID=bytes(16),
         )  # fmt: skip
 
     def function(self, write: Callable[[], None]) -> Encode:
@@ -122,19 +122,36 @@ class _Encoder:
         source.add(f"add({self._length('int', f'len({items})')})")
         if field.kind in FORMATS:
             source.add(f'add(pack(f">{{len({items})}}{FORMATS[field.kind]}", *{items}))')
+        elif field.kind == STRUCT:
+            self._structs(field, items)
         else:
             item = source.local()
             source.add(f"for {item} in {items}:")
             source.indent()
-            if field.kind == STRUCT:
-                self.struct(field.fields, item)
-            else:
-                self._item(field, item)
+            self._item(field, item)
             source.dedent()
+        source.dedent()
+
+    def _structs(self, field: Field, items: str) -> None:
+        source, item, first = self._source, self._source.local(), self._source.local()
+        source.add(f"if type({items}) is SharedItems and {self._version} in {items}.encoded:")
+        source.add(f"    add({items}.encoded[{self._version}])", "else:")
+        source.indent()
+        source.add(f"{first} = len(parts)", f"for {item} in {items}:")
+        source.indent()
+        self.struct(field.fields, item)
+        source.dedent()
+        source.add(f"if type({items}) is SharedItems: share({items}, {self._version}, parts, {first})")
         source.dedent()
 
     def _length(self, plain: str, length: str) -> str:
         return f"compact({length})" if self._flexible else f"{plain}({length})"
+
+
+def _share(items: SharedItems[Any], version: int, parts: list[Buffer], first: int) -> None:
+    """The parts from `first` on are the items', which hold no records."""
+    items.encoded[version] = b"".join(parts[first:])
+    parts[first:] = [items.encoded[version]]
 
 
 def _is_default(field: Field, expression: str) -> str:
