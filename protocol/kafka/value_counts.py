@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from functools import cache
 
+from protocol.kafka.buffers import SharedItems
 from protocol.kafka.messages.message import Message
 from protocol.kafka.schemas.schema import Field, schema_of
 
@@ -28,7 +29,7 @@ def count_values(kind: type[Message], message: object, limit: int = sys.maxsize)
                 continue
             if is_array:
                 count += len(value)
-            if inner:
+            if inner and type(value) is not SharedItems:  # their encoding is known, or soon is
                 unseen += [(inner, each) for each in value] if is_array else [(inner, value)]
     return count
 
