@@ -1,10 +1,11 @@
-"""What a batch costs inside the gateway: `python -m tests.bench.inside [--against REV] [--only CASE]`.
+"""What a batch costs inside the gateway: `python -m tests.bench.inside [--against REV | --python FILE] [--only CASE]`.
 
 Without Pulsar, sockets and load generator (`scene`). `--instructions` counts instead of measuring, which takes minutes
 and is nearly the same in every run. `--profile` shows the functions that take the time.
 """
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +18,14 @@ from tests.bench.against import sources_of
 from tests.bench.inside import profile, turns
 from tests.bench.inside.cases import CASES
 from tests.bench.inside.instructions import count
+from tests.bench.inside.turns import Side
 from tests.support.gateway_process import REPOSITORY
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.inside", description=__doc__)
     parser.add_argument("--against", metavar="REV", default="HEAD", help="the commit to compare this tree with")
+    parser.add_argument("--python", metavar="FILE", help="compare with this interpreter, which has the dependencies")
     parser.add_argument("--only", action="append", choices=CASES, help="this case; may be given several times")
     parser.add_argument("--rounds", type=int, default=turns.ROUNDS)
     parser.add_argument("--instructions", action="store_true", help="count instructions; needs valgrind")
@@ -33,6 +36,10 @@ def main() -> None:
         for case in cases:
             uvloop.run(profile.show(case))
         return
+    if options.python:
+        found = turns.compare(Side(REPOSITORY), Side(REPOSITORY, options.python), cases, options.rounds)
+        _show_cpu(f"{sys.executable} and {options.python}", found)
+        return
     with (
         tempfile.TemporaryDirectory(prefix="kafka-gateway-inside-") as folder,
         sources_of(options.against, Path(folder) / "sources") as before,
@@ -40,15 +47,16 @@ def main() -> None:
         if options.instructions:
             _show_instructions(options.against, before, cases)
         else:
-            _show_cpu(options.against, turns.compare(before, cases, options.rounds))
+            found = turns.compare(Side(before), Side(REPOSITORY), cases, options.rounds)
+            _show_cpu(f"{options.against} and this tree", found)
 
 
-def _show_cpu(revision: str, found: dict[str, turns.Cost]) -> None:
+def _show_cpu(sides: str, found: dict[str, turns.Cost]) -> None:
     rows = []
     for case, cost in found.items():
         before, after = turns.quickest(cost.before), turns.quickest(cost.after)
         rows.append([case, f"{before:.1f}", f"{after:.1f}", f"{cost.ratio:.3f}", f"{cost.median_ratio:.3f}"])
-    _print(f"CPU inside the gateway, µs a batch: {revision} and this tree", rows, "median of rounds")
+    _print(f"CPU inside the gateway, µs a batch: {sides}", rows, "median of rounds")
 
 
 def _show_instructions(revision: str, before: Path, cases: Sequence[str]) -> None:

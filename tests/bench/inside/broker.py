@@ -21,6 +21,7 @@ from protocol.pulsar.pulsar_commands_pb2 import (
     CommandConnected,
     CommandGetLastMessageIdResponse,
     CommandMessage,
+    CommandPong,
     CommandProducerSuccess,
     CommandSend,
     CommandSendReceipt,
@@ -31,6 +32,14 @@ from protocol.pulsar.pulsar_commands_pb2 import (
 LEDGER_ID = 7
 MAX_MESSAGE_BYTES = 5 << 20
 SIZE_BYTES = 4
+ANSWERS: dict[int, BaseCommand] = {
+    BaseCommand.CONNECT: BaseCommand(
+        type=BaseCommand.CONNECTED,
+        connected=CommandConnected(server_version="fake", max_message_size=MAX_MESSAGE_BYTES),
+    ),
+    BaseCommand.PING: BaseCommand(type=BaseCommand.PONG, pong=CommandPong()),
+}
+"""To commands that are always answered alike."""
 Chunk = bytes | bytearray | memoryview
 
 
@@ -110,9 +119,8 @@ class FakeBroker(asyncio.Transport):
         command, end = parse_command(frame)
         if command.type == BaseCommand.SEND:
             return self.take(command.send, frame, end)
-        if command.type == BaseCommand.CONNECT:
-            connected = CommandConnected(server_version="fake", max_message_size=MAX_MESSAGE_BYTES)
-            return BaseCommand(type=BaseCommand.CONNECTED, connected=connected)
+        if command.type in ANSWERS:
+            return ANSWERS[command.type]
         if command.type == BaseCommand.PRODUCER:
             request_id = command.producer.request_id
             self._topics[command.producer.producer_id] = command.producer.topic
@@ -215,7 +223,8 @@ class FakeAdminTopics:
         return StoredEntry(position, self._broker.first_index[topic], 1)
 
     async def internal_stats(self, topic: str) -> Any:
-        return SimpleNamespace(pending_adds=0, entries_added=0, ledgers=())
+        nothing = SimpleNamespace(ledger_id=-1)
+        return SimpleNamespace(pending_adds=0, entries_added=0, ledgers=(), compacted_ledger=nothing)
 
 
 def _frames(chunks: list[Chunk]) -> list[memoryview]:

@@ -1,4 +1,4 @@
-"""Two commits in turns, each in a process of its own: slices of some milliseconds, one commit after the other.
+"""Two commits or interpreters in turns, each in a process of its own: slices of some milliseconds, one after the other.
 
 Other load of the machine makes single slices slower, never faster. So the fastest quarter of them shows the cost.
 """
@@ -17,6 +17,12 @@ from tests.support.gateway_process import REPOSITORY
 ROUNDS = 40
 PLACES = 4
 """One of this number of slices counts: the fastest ones."""
+
+
+class Side(NamedTuple):
+    sources: Path
+    python: str = sys.executable
+    """The interpreter; the dependencies are installed."""
 
 
 class Cost(NamedTuple):
@@ -39,11 +45,11 @@ def quickest(costs: Sequence[float]) -> float:
     return fmean(sorted(costs)[: max(1, len(costs) // PLACES)])
 
 
-def compare(before: Path, cases: Sequence[str], rounds: int = ROUNDS) -> dict[str, Cost]:
-    """`before` is a work tree of the other commit. Raises RuntimeError when a side fails."""
+def compare(before: Side, after: Side, cases: Sequence[str], rounds: int = ROUNDS) -> dict[str, Cost]:
+    """Raises RuntimeError when a side fails."""
     found = {case: Cost([], []) for case in cases}
     with ExitStack() as stack:
-        sides = [stack.enter_context(_worker(sources)) for sources in (before, REPOSITORY)]
+        sides = [stack.enter_context(_worker(side)) for side in (before, after)]
         for number in range(rounds):
             for case, cost in found.items():
                 pairs = list(zip(cost, sides, strict=True))
@@ -53,10 +59,10 @@ def compare(before: Path, cases: Sequence[str], rounds: int = ROUNDS) -> dict[st
 
 
 @contextmanager
-def _worker(sources: Path) -> Iterator[subprocess.Popen[str]]:
+def _worker(side: Side) -> Iterator[subprocess.Popen[str]]:
     """Runs the commit's own scene. For a commit without a scene, it runs this one."""
-    command = [sys.executable, "-P", "-m", "tests.bench.inside.worker"]
-    environment = {"PYTHONPATH": f"{sources}:{REPOSITORY}", "PYTHONHASHSEED": "0"}
+    command = [side.python, "-P", "-m", "tests.bench.inside.worker"]
+    environment = {"PYTHONPATH": f"{side.sources}:{REPOSITORY}", "PYTHONHASHSEED": "0"}
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
