@@ -1,4 +1,7 @@
-"""The command line: ``kafka-gateway serve`` uses an existing Pulsar, ``kafka-gateway dev`` starts its own."""
+"""The command line: ``kafka-gateway serve`` uses an existing Pulsar, ``kafka-gateway dev`` starts its own.
+
+Each of the other commands imports what it needs: ``serve`` would keep that in memory.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,12 @@ from typing import Annotated, Any
 
 import typer
 import uvloop
-from rich.console import Console
 
-from deploy.haproxy.config import Backend, haproxy_config, single_address_config
-from deploy.local.cluster.cli import app as cluster_app
-from deploy.local.jars import ResolveError
-from deploy.local.java import MissingToolError
-from deploy.local.process import StartError
-from deploy.local.secured import DEVELOPER, GATEWAY, LocalSecurity
-from deploy.local.standalone import PulsarStandalone
 from gateway.app import Gateway
 from gateway.background import BackgroundFailure
-from gateway.client_properties import InvalidProperties, read_client_properties
 from gateway.config import Config, ConfigError, load
 from gateway.fleet.fleet import NodeIdInUse
-from gateway.group_table import KafkaUnreachable, read_groups, render, with_backlogs
-from gateway.login.tokens import InvalidKey
+from gateway.login.token_types import InvalidKey
 from gateway.namespace import UnsupportedCluster
 from gateway.observability import logs
 from gateway.pulsar.errors import PulsarError
@@ -38,7 +31,6 @@ CONFIGURATION_ERRORS = (UnsupportedCluster, InvalidAuthorizer, InvalidCertificat
 """Errors after which the user has to change the configuration, or Pulsar."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Kafka protocol gateway in front of Apache Pulsar.")
-app.add_typer(cluster_app, name="cluster")
 
 
 @app.command()
@@ -71,46 +63,16 @@ def dev(
     secure: Annotated[bool, typer.Option(help="Use TLS, tokens and ACLs, and write client configurations.")] = False,
 ) -> None:
     """Start a Pulsar standalone and a gateway on it; Ctrl-C stops both."""
+    from gateway.development import CannotStart, develop
+
     logs.configure("warning")
-    security = LocalSecurity(data / "secure") if secure else None
-    pulsar = PulsarStandalone(data / "pulsar") if security is None else _secured_pulsar(data, security)
+    sections: dict[str, dict[str, Any]] = {"kafka": {"host": host, "port": port}, "http": {"port": http_port}}
     try:
-        pulsar.start()
-        typer.echo(f"Starting Pulsar (log: {pulsar.log_path}) …")
-        pulsar.wait_ready()
-        sections: dict[str, Any] = {
-            "kafka": {"host": host, "port": port},
-            "http": {"port": http_port},
-            "pulsar": {"service_url": pulsar.service_url, "admin_url": pulsar.admin_url},
-        }
-        ready = f"Ready: Kafka bootstrap {host}:{port} · Pulsar {pulsar.service_url} {pulsar.admin_url}"
-        if security is not None:
-            _add_security(sections, security)
-            ready += "\n" + security.write_clients(f"{host}:{port}")
-        _run(Config.model_validate(sections), ready)
-    except (MissingToolError, ResolveError, StartError) as error:
+        develop(data, sections, secure=secure, serve=_run)
+    except CannotStart as error:
         raise typer.Exit(_complain(str(error))) from error
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    finally:
-        pulsar.stop()
-
-
-def _secured_pulsar(data: Path, security: LocalSecurity) -> PulsarStandalone:
-    return PulsarStandalone(data / "pulsar", settings=security.pulsar_settings, token=security.token(GATEWAY))
-
-
-def _add_security(sections: dict[str, Any], security: LocalSecurity) -> None:
-    """Clients log in with tokens that are signed with Pulsar's key, and need ACLs."""
-    issued = security.server_certificate(sections["kafka"]["host"])
-    sections["kafka"] |= {
-        "protocol": "SASL_SSL",
-        "mechanisms": ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
-        "tls": {"certificate": issued.certificate, "key": issued.key},
-    }
-    sections["pulsar"]["token"] = security.token(GATEWAY)
-    sections["security"] = {"tokens": {"secret_key_file": security.key_file}}
-    sections["authorization"] = {"authorizer": "acl", "super_users": [f"User:{DEVELOPER}"]}
 
 
 @app.command()
@@ -121,17 +83,19 @@ def haproxy(
     single_address: Annotated[bool, typer.Option(help="One port for all gateways, which forward requests.")] = False,
 ) -> None:
     """Print haproxy's configuration for a fleet; see docs/guides/deploy.md for what the gateways need."""
+    from deploy.haproxy.config import Backend, haproxy_config, single_address_config
+
     try:
-        backends = [_backend(text) for text in gateway]
+        backends = [Backend(*_address(text)) for text in gateway]
     except ValueError:
         raise typer.Exit(_complain("a gateway is host:port:http_port, such as 10.0.0.1:9092:9464")) from None
     write = single_address_config if single_address else haproxy_config
     typer.echo(write(backends, bind_host, bootstrap_port), nl=False)
 
 
-def _backend(text: str) -> Backend:
+def _address(text: str) -> tuple[str, int, int]:
     host, port, http_port = text.rsplit(":", 2)
-    return Backend(host, int(port), int(http_port))
+    return host, int(port), int(http_port)
 
 
 @app.command()
@@ -148,6 +112,11 @@ def groups(
     ] = None,
 ) -> None:
     """Show consumer groups: members, committed offsets, lag, and the backlogs of their subscriptions in Pulsar."""
+    from rich.console import Console
+
+    from gateway.client_properties import InvalidProperties, read_client_properties
+    from gateway.group_table import KafkaUnreachable, read_groups, render, with_backlogs
+
     logs.configure("error")
     try:
         settings = Config() if config is None else load(config)
@@ -160,6 +129,14 @@ def groups(
     if group is not None and not rows:
         raise typer.Exit(_complain(f"there is no group {group}"))
     Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS).print(render(rows, backlogs=config is not None))
+
+
+@app.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+def cluster(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    """Whole topologies of several regions as processes of this machine."""
+    from deploy.local.cluster.cli import app as cluster_app
+
+    cluster_app(arguments or [], prog_name="kafka-gateway cluster")
 
 
 def _run(config: Config, ready: str | None = None) -> None:

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from kafka.protocol.api_key import ApiKey
-
 from gateway.authorization.table import GUARDS
 from gateway.config import FORWARDING_LISTENER
 from gateway.forwarding.forwarder import Forwarder, Forwarding
@@ -28,6 +26,7 @@ from gateway.requests.reply import RelayedResponse, Reply, Response
 from gateway.security.acls import Requester
 from gateway.security.authorizer import Authorizer
 from protocol.kafka import codec
+from protocol.kafka.api_key import ApiKey
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
 from protocol.kafka.errors import ErrorCode

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka.protocol.api_key import ApiKey
-
 from gateway.authorization import cluster, groups, records, topics, transactions
 from gateway.authorization.guard import nothing_needed
 from gateway.requests.call import Guard
+from protocol.kafka.api_key import ApiKey
 
 GUARDS: Mapping[int, Guard] = {
     ApiKey.Produce: records.produce,

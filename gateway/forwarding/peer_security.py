@@ -10,19 +10,21 @@ from gateway.config import FORWARDING_LISTENER, ForwardingSection
 from gateway.observability.metrics import Metrics
 from gateway.transport.certificates import Certificates
 from gateway.transport.tls import READ_BUFFER_BYTES, TlsConnection
-from protocol.x509.distinguished_name import distinguished_name
 
 
 class PeerNames:
     """The names of the gateways' certificates."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
+        from protocol.x509.distinguished_name import distinguished_name  # noqa: PLC0415  # as in CertificateNames
+
         self._names = frozenset(names)
+        self._distinguished_name = distinguished_name
 
     def is_of_peer(self, certificate: bytes | None) -> bool:
         """`certificate` is in DER, and signed by a trusted authority."""
         try:
-            return certificate is not None and distinguished_name(certificate) in self._names
+            return certificate is not None and self._distinguished_name(certificate) in self._names
         except ValueError:
             return False
 

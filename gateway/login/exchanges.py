@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 from gateway.login.credentials import ScramCredentials
-from gateway.login.tokens import TokenClaims, TokenVerifier
+from gateway.login.token_types import TokenClaims, Tokens
 from protocol.sasl import oauth_bearer, plain
 from protocol.sasl.failure import LoginFailed
 from protocol.sasl.scram import ScramCredential, ScramMechanism, ScramServer, credential_of, unknown_user
@@ -68,7 +68,7 @@ class Mechanisms:
     """The parts that all logins share."""
 
     def __init__(
-        self, configured: ScramCredentials, tokens: TokenVerifier | None, own: ScramCredentials | None = None
+        self, configured: ScramCredentials, tokens: Tokens | None, own: ScramCredentials | None = None
     ) -> None:
         """`configured` has the users of the configuration, `own` those of the fleet's own cluster."""
         self.configured = configured
@@ -101,7 +101,7 @@ class PlainExchange:
             raise LoginFailed("authorization id of another user", plain.FOREIGN_ID)
         return Step(b"", identity)
 
-    async def _by_token(self, tokens: TokenVerifier, message: plain.PlainMessage) -> Identity:
+    async def _by_token(self, tokens: Tokens, message: plain.PlainMessage) -> Identity:
         try:
             claims = await tokens.verify(message.password.removeprefix(TOKEN_PREFIX))
         except LoginFailed as failed:

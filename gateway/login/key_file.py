@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from gateway.background import TaskGroup
-from gateway.login.tokens import InvalidKey, TokenKey
+from gateway.login.token_types import InvalidKey, TokenKey
 from gateway.transport.watched_files import WatchedFiles
 
 log = structlog.get_logger()

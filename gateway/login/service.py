@@ -10,10 +10,10 @@ from gateway.login.audit import LoginAudit
 from gateway.login.credentials import ConfiguredUsers, ScramCredentials
 from gateway.login.exchanges import Mechanisms
 from gateway.login.failed_logins import FailedLogins
-from gateway.login.key_sets import token_keys
 from gateway.login.session import Logins
-from gateway.login.tokens import TokenKeys, TokenVerifier
+from gateway.login.token_types import TokenKeys, Tokens
 from gateway.observability.metrics import Metrics
+from gateway.security_config import TokensSection
 
 
 class LoginService:
@@ -28,11 +28,9 @@ class LoginService:
     async def start(cls, config: Config, metrics: Metrics, own: ScramCredentials) -> LoginService:
         """`own` knows the users of the fleet's own cluster. Raises InvalidKey or OSError."""
         security = config.security
-        keys = None if security.tokens is None else await token_keys(security.tokens)
+        keys, tokens = (None, None) if security.tokens is None else await _tokens(security.tokens)
         configured = await asyncio.to_thread(ConfiguredUsers, security.users)
-        verifier = None if security.tokens is None or keys is None else TokenVerifier(security.tokens, keys)
-        mechanisms = Mechanisms(configured, verifier, own)
-        return cls(config, mechanisms, keys, metrics)
+        return cls(config, Mechanisms(configured, tokens, own), keys, metrics)
 
     def of(self, mechanisms: Sequence[str]) -> Logins | None:
         """The logins of a listener; None without SASL."""
@@ -44,3 +42,12 @@ class LoginService:
         self._mechanisms.close()
         if self._keys is not None:
             await self._keys.close()
+
+
+async def _tokens(settings: TokensSection) -> tuple[TokenKeys, Tokens]:
+    """Raises InvalidKey or OSError."""
+    from gateway.login.key_sets import token_keys  # noqa: PLC0415  # see `tokens`
+    from gateway.login.tokens import TokenVerifier  # noqa: PLC0415
+
+    keys = await token_keys(settings)
+    return keys, TokenVerifier(settings, keys)

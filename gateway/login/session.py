@@ -13,8 +13,6 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from kafka.protocol.api_key import ApiKey
-
 from gateway.dispatch import Dispatcher, ServedCluster
 from gateway.handlers.cluster.api_versions import UnknownVersion
 from gateway.login.audit import LoginAudit
@@ -25,6 +23,7 @@ from gateway.requests.call import Call, asks
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import MAX_NAME_BYTES, Principal, RequestContext
 from protocol.framing import LENGTH_BYTES
+from protocol.kafka.api_key import ApiKey
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
 from protocol.kafka.errors import ErrorCode

@@ -1,8 +1,11 @@
-"""Tokens (JWT) with which clients log in: Pulsar's own, or those of an identity provider."""
+"""Tokens (JWT) with which clients log in: Pulsar's own, or those of an identity provider.
+
+Only imported if tokens are configured: PyJWT and cryptography take 8 MB.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -10,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
+from gateway.login.token_types import InvalidKey, TokenClaims, TokenKey, TokenKeys
 from gateway.security_config import TokensSection
 from protocol.sasl.failure import LoginFailed
 
@@ -19,35 +23,6 @@ _OF_SECRET = {"HS256": 32, "HS384": 48, "HS512": 64}
 """By algorithm: the minimum size of its key, in bytes."""
 _OF_CURVE = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _UNREADABLE = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError, UnsupportedAlgorithm)
-
-
-class InvalidKey(Exception):
-    """A key that cannot verify tokens."""
-
-
-class TokenKey(NamedTuple):
-    key: Any
-    """In the form that PyJWT accepts."""
-    algorithms: tuple[str, ...]
-    """The algorithms for this kind of key. A token that names another algorithm is refused."""
-
-    def __repr__(self) -> str:
-        return f"TokenKey{self.algorithms}"
-
-
-class TokenKeys(Protocol):
-    async def find(self, key_id: str | None) -> TokenKey | None:
-        """`key_id` is the token's `kid`."""
-
-    async def close(self) -> None: ...
-
-
-class TokenClaims(NamedTuple):
-    role: str
-    expires_s: float | None
-    """Seconds since 1970; None if the token never expires."""
-    cluster: str | None = None
-    """`tenant/namespace`; None if the token names none."""
 
 
 class TokenVerifier:

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kafka.protocol.api_key import ApiKey
-
 from gateway.busy_time import Measured, run_measured
 from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.fetching.fetch_session import INITIAL_EPOCH
@@ -25,6 +23,7 @@ from gateway.requests.reply import RelayedResponse, Reply, Response
 from gateway.security.quota_entities import CONSUMER_BYTE_RATE, MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from gateway.security.quota_rates import WINDOW_MS
 from gateway.security.quotas import Account, Quotas
+from protocol.kafka.api_key import ApiKey
 from protocol.kafka.messages.records import FetchRequest
 
 _BYTE_RATES = {ApiKey.Produce: PRODUCER_BYTE_RATE, ApiKey.Fetch: CONSUMER_BYTE_RATE}

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kafka.protocol.api_key import ApiKey
-
 from gateway.authorization.guard import needs_each
 from gateway.requests.call import Call, Handle
 from gateway.requests.reply import Reply
 from gateway.security.quota_rates import TokenBucket
+from protocol.kafka.api_key import ApiKey
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import CreatePartitionsResponse, CreateTopicsResponse, DeleteTopicsResponse
 

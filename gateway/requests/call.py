@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
-from kafka.protocol.api_key import ApiKey
 from typing_extensions import TypeIs, TypeVar
 
 from gateway.requests.cluster import Cluster
@@ -15,6 +14,7 @@ from gateway.requests.context import Client, RequestContext
 from gateway.requests.denials import DENIALS
 from gateway.requests.reply import Reply
 from gateway.requests.routes import Route
+from protocol.kafka.api_key import ApiKey
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import decode_request, encode_response
 from protocol.kafka.errors import ErrorCode

@@ -10,7 +10,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from gateway.login.tokens import TokenKey
+from gateway.login.token_types import TokenKey
 
 
 class Issuer:

@@ -20,7 +20,9 @@ from deploy.topology.setup import SetupError
 
 FAILURES = (MissingToolError, ResolveError, SetupError, StartError, TopologyError)
 
-app = typer.Typer(no_args_is_help=True, help="Whole topologies of several regions as processes of this machine.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Whole topologies of several regions as processes of this machine."
+)
 Name = Annotated[str, typer.Argument(metavar="TOPOLOGY", help=f"One of {', '.join(names())}.")]
 Data = Annotated[Path, typer.Option(help="Where they keep their data between runs.")]
 DATA = Path("data/cluster")

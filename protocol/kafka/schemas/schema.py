@@ -5,20 +5,21 @@ The form of the JSON files: https://github.com/apache/kafka/blob/3.9.2/clients/s
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
-
-from kafka.protocol.schemas import load_json
 
 STRUCT = "struct"
 RECORDS = "records"
 RESPONSE = "response"
 _LAST_VERSION = 0x7FFF
 _NO_VERSIONS = range(0)
+_COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 
 Default = bool | int | float | str | bytes | tuple[()] | uuid.UUID | None
 """The empty tuple stands for an empty array."""
@@ -80,22 +81,39 @@ def tagged(fields: tuple[Field, ...], version: int) -> list[Field]:
 @cache
 def schema_of(name: str) -> Schema:
     """The definition of a message, for instance of FetchRequest. Raises FileNotFoundError."""
-    own = resources.files(__package__).joinpath(f"{name}.json").is_file()
-    definition = load_json(name, package=__package__ if own else None)
+    definition = _definition(name)
+    structs = {struct["name"]: struct["fields"] for struct in definition.get("commonStructs", ())}
     return Schema(
         name=definition["name"],
         api_key=definition["apiKey"],
         is_response=definition["type"] == RESPONSE,
         versions=_versions(definition["validVersions"]),
         flexible_versions=_versions(definition["flexibleVersions"]),
-        fields=tuple(map(_field, definition["fields"])),
+        fields=tuple(_field(each, structs) for each in definition["fields"]),
     )
 
 
-def _field(definition: Mapping[str, Any]) -> Field:
+def _definition(name: str) -> Mapping[str, Any]:
+    """The file with this name: the project's own, or that of the kafka-python package."""
+    own = Path(__file__).with_name(f"{name}.json")
+    text = (own if own.is_file() else _kafka_python() / f"{name}.json").read_text()
+    definition: Mapping[str, Any] = json.loads(_COMMENT.sub("", text))
+    return definition
+
+
+@cache
+def _kafka_python() -> Path:
+    """The folder of its definitions. The package itself is a client: importing it takes 6 MB."""
+    package = find_spec("kafka")
+    assert package is not None and package.origin is not None
+    return Path(package.origin).parent / "protocol/schemas/resources"
+
+
+def _field(definition: Mapping[str, Any], structs: Mapping[str, Any]) -> Field:
+    """`structs` are the structs that several fields of the message share, by name."""
     kind = definition["type"].removeprefix("[]")
     is_array = kind != definition["type"]
-    fields = tuple(map(_field, definition.get("fields", ())))
+    fields = tuple(_field(each, structs) for each in definition.get("fields", structs.get(kind, ())))
     return Field(
         name=re.sub(r"(?<!^)(?=[A-Z])", "_", definition["name"]).lower(),
         kind=STRUCT if fields else kind,

@@ -1,8 +1,10 @@
-"""A gateway ends when it cannot work any more, also while it is starting."""
+"""A gateway ends when it cannot work any more, also while it is starting. It loads only what it needs."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -49,3 +51,10 @@ async def test_a_gateway_that_fails_while_it_starts_ends(
         async with asyncio.timeout(5):
             await cli._serve_until_signal(Config(), None)
     assert FakeGateway.stopped.is_set()
+
+
+def test_what_only_some_gateways_need_is_not_loaded() -> None:
+    code = "import sys, gateway.cli; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "uvloop" in loaded
+    assert not {"cryptography", "jwt", "kafka", "re2"} & {*loaded}

@@ -21,7 +21,8 @@ from pydantic import ValidationError
 
 from gateway.login import key_sets
 from gateway.login.key_sets import KeySet, parse_key_set, token_keys
-from gateway.login.tokens import MAX_TOKEN_BYTES, InvalidKey, TokenVerifier, public_key, secret_key
+from gateway.login.token_types import InvalidKey
+from gateway.login.tokens import MAX_TOKEN_BYTES, TokenVerifier, public_key, secret_key
 from gateway.requests.context import MAX_NAME_BYTES, Principal
 from gateway.security_config import TokensSection
 from gateway.transport import watched_files
