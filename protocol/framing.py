@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from struct import Struct
+
 LENGTH_BYTES = 4
 DIRECT_READ_BYTES = 32 * 1024
 """A frame with more bytes to come than this is read straight into its own buffer."""
@@ -9,6 +11,9 @@ FIRST_ALLOCATION_BYTES = 64 * 1024
 """A client's frame gets a buffer that grows with what came of it, by half each time: a length alone takes no memory."""
 NOT_A_FRAME = bytearray()
 """Stands for a length that is not allowed: behind it, the stream means nothing."""
+
+
+_LENGTH = Struct(">i")
 
 
 class FrameReceiver:
@@ -58,10 +63,10 @@ class FrameReceiver:
         if self._rest:
             data = memoryview(self._rest + data)
         frames: list[bytearray] = []
-        position, end = 0, len(data)
+        position, end, length_at = 0, len(data), _LENGTH.unpack_from
         self._rest = b""
         while end - position >= LENGTH_BYTES:
-            length = int.from_bytes(data[position : position + LENGTH_BYTES], "big", signed=True)
+            (length,) = length_at(data, position)
             if not 0 < length <= self.max_frame_bytes:
                 return [*frames, NOT_A_FRAME]
             start = position + LENGTH_BYTES

@@ -101,7 +101,7 @@ class Membership:
         alone = self.roster.may_lead(self.member.node_id, key)
         return PartitionRole.LEADING if alone else PartitionRole.TAKING_OVER
 
-    def is_placed_here(self, key: PartitionKey) -> bool:
+    def is_placed_here(self, key: tuple[str, int]) -> bool:
         """The partition is placed here; the previous leader may not have released it yet. Called for each batch."""
         member = self.member
         known = self.roster.members.get(member.node_id)

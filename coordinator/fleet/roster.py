@@ -133,7 +133,7 @@ class Roster:
 
     # Leaders
 
-    def leader(self, key: PartitionKey) -> int | None:
+    def leader(self, key: tuple[str, int]) -> int | None:
         """The node on which the partition is placed; it leads when `may_lead` is true. None without members."""
         return self._views[-1].placement.leader(key)
 

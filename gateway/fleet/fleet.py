@@ -201,7 +201,7 @@ class Fleet:
 
     def leads(self, topic: str, partition: int) -> bool:
         """Whether the `role` is not ELSEWHERE: this gateway serves plain Produce and Fetch for the partition."""
-        return self._membership is not None and self._membership.is_placed_here(PartitionKey(topic, partition))
+        return self._membership is not None and self._membership.is_placed_here((topic, partition))
 
     def role(self, topic: str, partition: int) -> PartitionRole:
         """The role of this gateway for the partition at this moment."""

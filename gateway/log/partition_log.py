@@ -87,6 +87,8 @@ class PartitionLog:
         )  # fmt: skip
         self.producers.state.has_transaction = lambda producer_id: producer_id in self.transactions.open
         self._lookup = ReceiptLookup(topic, shared.readers.entries, end, self._receipt_found)
+        self.closed = False
+        """Whether a new log has to replace this one, once ``close`` has returned."""
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -144,7 +146,7 @@ class PartitionLog:
 
         True if the batch repeats one of its producer's last five: ``done`` then gets the offset of that one.
         """
-        if self._closing is not None:
+        if self.closed:
             self._check_open()
         if header.producer_id >= 0:
             self.transactions.check(header)
@@ -261,11 +263,6 @@ class PartitionLog:
 
     # Closing
 
-    @property
-    def closed(self) -> bool:
-        """Whether a new log has to replace this one, once ``close`` has returned."""
-        return self._closing is not None
-
     async def close(self) -> None:
         """Release what this log uses of Pulsar. The log may then be opened again."""
         await asyncio.shield(self.start_closing())
@@ -274,7 +271,7 @@ class PartitionLog:
         """From now on the log accepts nothing more, and is ``closed``."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
-            self.source.closed = True
+            self.closed = self.source.closed = True
             self.waiters.stop_watching()
             self._follower.stop()
             self.writer.stop()

@@ -146,9 +146,9 @@ class Answers:
         """One entry's receipt answers many requests: writing in the next turn sends them in one system call."""
         if not self._writes_soon:
             self._writes_soon = True
-            self._loop.call_soon(self._write_later)
+            self._loop.call_soon(self._write_in_turn if self._host.turns.by_cluster else self._write_now)
 
-    def _write_later(self) -> None:
+    def _write_in_turn(self) -> None:
         if not self._closed:
             self._owner.in_turn(self._write_now)
 
@@ -167,8 +167,8 @@ class Answers:
             return
         ready: list[Buffer] = []
         count = request_bytes = room_bytes = 0
-        while places and (buffers := places[0].buffers) is not None:
-            place = places.popleft()
+        while places and (buffers := (place := places[0]).buffers) is not None:
+            places.popleft()
             ready += buffers
             request_bytes += place.request_bytes
             room_bytes += place.room_bytes

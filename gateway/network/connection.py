@@ -89,6 +89,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Closes the connection when the time for its login expires, or because its address connects too often."""
         self._arrived_from: str | None = None
         """The host under which the server counts this connection, until the client has logged in."""
+        self.accepts_answers = False
+        """The connection is open, and its client reads."""
         self._write_paused = False
         self._reading = True
         self._ended_by_client = False
@@ -99,6 +101,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop has its own transport class
         self._transport = transport
+        self.accepts_answers = True
         peer = transport.get_extra_info("peername")
         self._client.address = f"{peer[0]}:{peer[1]}" if peer else "unknown"
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
@@ -174,7 +177,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         self.last_activity = self._loop.time()
         self._client.arrived_s = time.monotonic()
-        self._owner.metrics.bytes_in.inc(nbytes)
+        self._owner.metrics.bytes_in.value += nbytes
         self._pipeline.admission.usage.bytes_in += nbytes
         self._pipeline.received(nbytes)
         if self._proxy_header is not None:
@@ -237,15 +240,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     # Writing
 
-    @property
-    def accepts_answers(self) -> bool:
-        return self._transport is not None and not self._write_paused
-
     def write(self, buffers: list[Buffer]) -> None:
         if self._transport is None:
             return
         size_bytes = sum(map(len, buffers))
-        self._owner.metrics.bytes_out.inc(size_bytes)
+        self._owner.metrics.bytes_out.value += size_bytes
         self._pipeline.admission.usage.bytes_out += size_bytes
         if len(buffers) == 1:
             self._transport.write(buffers[0])
@@ -264,12 +263,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         # While a client does not read, none of its further requests run, so that the memory of its answers stays
         # bounded.
-        self._write_paused = True
+        self._write_paused, self.accepts_answers = True, False
         self._count_unread()
         self.regulate_reading()
 
     def resume_writing(self) -> None:
-        self._write_paused = False
+        self._write_paused, self.accepts_answers = False, self._transport is not None
         self._owner.unread_changed(self, 0)
         self._pipeline.run()
 
@@ -325,6 +324,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.accepts_answers = False
         self._has_to_log_in = False
         self._forget_login()
         self._owner.unread_changed(self, 0)

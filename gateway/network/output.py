@@ -10,9 +10,8 @@ from protocol.kafka.buffers import Buffer
 class Output(Protocol):
     """The connection, as its pipeline sees it."""
 
-    @property
-    def accepts_answers(self) -> bool:
-        """The connection is open, and its client reads."""
+    accepts_answers: bool
+    """The connection is open, and its client reads."""
 
     def write(self, buffers: list[Buffer]) -> None: ...
 

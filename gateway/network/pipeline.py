@@ -63,6 +63,7 @@ class Pipeline:
         self._memory = host.peer_requests if self._is_peer else host.requests
         self.requests = self._memory
         """The budget that counts its requests: its cluster's share, after admission to one of several clusters."""
+        self._is_pipelined = host.dispatcher.is_pipelined
         self._handler: RequestHandler = host.dispatcher.handler(context, self.admission.served)
         self._loop = asyncio.get_running_loop()
         self._backlog: deque[bytearray] = deque()
@@ -116,18 +117,19 @@ class Pipeline:
     def run(self) -> None:
         """Run the requests that were read, until one must be waited for or other connections get their turn."""
         if self._backlog and not self._waits_for_turn:
-            left_s = self._host.turns.left_s(self._cluster)
+            cluster = self._cluster
+            left_s = self._host.turns.left_s(cluster)
             if left_s > 0:
-                self._run_slice(left_s)
+                self._run_slice(left_s, cluster)
             else:
                 self._wait_for_turn()
             if self._preparing is not None:
                 self._look_ahead(self._preparing)
         self._output.progressed()
 
-    def _run_slice(self, slice_s: float) -> None:
+    def _run_slice(self, slice_s: float, cluster: int) -> None:
         turns, backlog = self._host.turns, self._backlog
-        began_s, at_work = turns.now_s(), cluster_at_work.set(self._cluster)
+        began_s, at_work = turns.now_s(), cluster_at_work.set(cluster)
         while backlog and self._can_run(backlog[0]):
             if self._expected:
                 self._expected -= 1
@@ -136,7 +138,7 @@ class Pipeline:
                 self._wait_for_turn()
                 break
         cluster_at_work.reset(at_work)
-        turns.ran(self._cluster, turns.now_s() - began_s)
+        turns.ran(cluster, turns.now_s() - began_s)
 
     def in_turn(self, step: Callable[..., None], *arguments: object) -> None:
         """Run a step that follows some waiting. With several clusters, it may have to wait for the cluster's turn."""
@@ -164,7 +166,7 @@ class Pipeline:
 
     def _take_turn(self, slice_s: float) -> None:
         self._waits_for_turn = False
-        self._run_slice(slice_s)
+        self._run_slice(slice_s, self._cluster)
         self._output.progressed()
 
     def _can_run(self, frame: bytearray) -> bool:
@@ -175,14 +177,10 @@ class Pipeline:
             and self._muted is None
             and not self._answers.encoding
             and self._output.accepts_answers
-            and (not places or not self._answers_in_order or self._may_overtake(frame))
+            and (not places or not self._answers_in_order or self._is_pipelined(frame, places[-1].api))
+            and (not places or self._login is None or not self._login.takes(frame))  # a login may end the connection
             and len(places) < self._max_in_flight
         )
-
-    def _may_overtake(self, frame: bytearray) -> bool:
-        if self._login is not None and self._login.takes(frame):  # the login may end the connection
-            return False
-        return self._host.dispatcher.is_pipelined(frame, self._answers.places[-1].api)
 
     def _run(self, frame: bytearray) -> None:
         if self._login is not None and self._login.takes(frame):

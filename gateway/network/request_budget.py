@@ -82,7 +82,8 @@ class RequestBudget:
     @property
     def is_short(self) -> bool:
         """This budget is exhausted, or that of all clusters."""
-        return self.exhausted or (self._whole is not None and self._whole.exhausted)
+        whole = self._whole
+        return self._held.value >= self._budget_bytes or (whole is not None and whole.exhausted)
 
     def may_read(self, connection: Reading) -> bool:
         """False: the connection's `regulate_reading` is called when there is room."""
@@ -101,7 +102,7 @@ class RequestBudget:
             self._choose_first()
 
     def _may_read(self, connection: Reading) -> bool:
-        if not self.exhausted:
+        if self._held.value < self._budget_bytes:
             self._waiting.pop(connection, None)
             return True
         if self._first is None and connection.mid_frame:

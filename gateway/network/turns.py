@@ -35,7 +35,7 @@ class Turns:
 
     def left_s(self, cluster: int) -> float:
         """How long requests of the cluster may run now. 0: call `wait`, because it has used its slice, or waits."""
-        if not self._is_bounded(cluster):
+        if not (self.by_cluster or cluster == STRANGERS):
             return self._slice_s
         if cluster in self._waiting:
             return 0.0
@@ -44,7 +44,7 @@ class Turns:
     def ran(self, cluster: int, seconds: float) -> None:
         """Count the time that requests of the cluster have taken."""
         self._used_s[cluster] = self._used_s.get(cluster, 0.0) + seconds
-        if self._is_bounded(cluster):
+        if self.by_cluster or cluster == STRANGERS:
             self._expect_next()
 
     def wait(self, cluster: int, run: Callable[[float], None]) -> None:
@@ -54,9 +54,6 @@ class Turns:
         """
         self._waiting.setdefault(cluster, deque()).append(run)
         self._expect_next()
-
-    def _is_bounded(self, cluster: int) -> bool:
-        return self.by_cluster or cluster == STRANGERS
 
     def _expect_next(self) -> None:
         if self._next is None:

@@ -12,6 +12,7 @@ from typing import Final, Protocol, cast
 
 import structlog
 
+from gateway.background import report
 from gateway.pulsar.broker_address import BrokerAddress
 from gateway.pulsar.errors import (
     ClientClosedError,
@@ -128,6 +129,8 @@ class Connection(asyncio.BufferedProtocol):
         self._last_id = 0
         self._outgoing: list[Buffer] = []
         self._conditions: set[Condition] = set()
+        self._before_flush: list[Callable[[], None]] = []
+        self._is_flush_due = False
         self._keepalive = Keepalive(self, settings.keepalive_interval_ms)
         self._handlers = self._handler_table()
 
@@ -171,11 +174,22 @@ class Connection(asyncio.BufferedProtocol):
 
         `only_if` is checked just before sending; if it is false then, the connection is closed and nothing is sent.
         """
-        if not self._outgoing:
-            self._loop.call_soon(self._flush)
+        if not self._is_flush_due:
+            self._flush_soon()
         self._outgoing += buffers
         if only_if is not None:
             self._conditions.add(only_if)
+
+    def before_flush(self, step: Callable[[], None]) -> None:
+        """Call this in the next turn of the loop, before the data of the turn is sent. What it writes is sent with it,
+        instead of a turn later."""
+        self._before_flush.append(step)
+        if not self._is_flush_due:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        self._is_flush_due = True
+        self._loop.call_soon(self._flush)
 
     def send_command(self, command: BaseCommand) -> None:
         self.write(encode_command(command))
@@ -310,13 +324,26 @@ class Connection(asyncio.BufferedProtocol):
             self.writable_event.clear()
 
     def _flush(self) -> None:
+        steps, self._before_flush = self._before_flush, []
+        for step in steps:
+            try:
+                step()
+            except Exception as error:
+                report("step before sending", error)
+        self._is_flush_due = False
+        if self._before_flush:
+            self._flush_soon()
+        self._send_outgoing()
+
+    def _send_outgoing(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
-        conditions, self._conditions = self._conditions, set()
         if not outgoing or self._transport is None or self.state is ConnectionState.CLOSED:
             return
-        if not all(holds() for holds in conditions):  # this process may have been suspended since
-            self.close(ConnectionLostError("the sender's condition no longer holds"))
-            return
+        if self._conditions:
+            conditions, self._conditions = self._conditions, set()
+            if not all(holds() for holds in conditions):  # this process may have been suspended since
+                self.close(ConnectionLostError("the sender's condition no longer holds"))
+                return
         self._transport.writelines(outgoing)
 
     # Login.
@@ -368,8 +395,11 @@ class Connection(asyncio.BufferedProtocol):
         self.last_receipt_s = self._loop.time()
         producer = self.producers.get(receipt.producer_id)
         if producer is not None:
-            position = Position(receipt.message_id.ledger_id, receipt.message_id.entry_id)
-            self._tell(producer, producer.handle_receipt, receipt.sequence_id, position)
+            message_id = receipt.message_id
+            try:  # as `_tell`, in place
+                producer.handle_receipt(receipt.sequence_id, Position(message_id.ledger_id, message_id.entry_id))
+            except Exception as error:
+                self._failed(producer, error)
 
     def _on_send_error(self, command: BaseCommand, *_: object) -> None:
         producer = self.producers.get(command.send_error.producer_id)

@@ -59,6 +59,7 @@ class Producer:
         """Set for exclusive producers. It increases each time another producer takes the topic."""
         self.closed = False
         self._listener = listener
+        self.handle_receipt = listener.on_receipt
         self._owns_connection = owns_connection
         self._id = connection.next_id()
         self._last_sequence_id = -1
@@ -164,9 +165,6 @@ class Producer:
         finally:
             self.connection.producers.pop(self._id, None)
             self._close_own_connection()
-
-    def handle_receipt(self, sequence_id: int, position: Position) -> None:
-        self._listener.on_receipt(sequence_id, position)
 
     def handle_send_error(self, command: CommandSendError) -> None:
         error = error_from_server(command.error, command.message)

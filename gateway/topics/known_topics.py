@@ -112,7 +112,7 @@ class KnownTopics:
     def cached(self, name: str) -> Topic | None:
         """The topic from the cache, without a request. An old one is returned too, and renewed in the background."""
         topic = self._topics.get(name)
-        if topic is not None and self._is_old(topic):
+        if topic is not None and time.monotonic() - topic.loaded_at > self.max_age_s:  # `_is_old`, in place
             self._refresh(name)
         return topic
 

@@ -116,30 +116,34 @@ def check_records(body: bytes, count: int, most: int, *, whole: bool, sized: boo
     `whole`: no more bytes follow. `sized`: the size of a record has to be equal to its length field; brokers do not
     check that in compressed batches. Raises InvalidBatch.
     """
-    at = 0
+    at, zigzag = 0, _ZIGZAG
     try:
         for _ in range(min(count, most)):
-            # Lengths up to 8191 are read in place, as a call for each would take longer than all the rest.
-            length, at = (
-                (_ZIGZAG[low], at + 1) if (low := body[at]) < 0x80
-                else ((high << 6 | (low & 0x7F) >> 1) ^ -(low & 1), at + 2) if (high := body[at + 1]) < 0x80
-                else _read_varint(body, at)
+            # Numbers of one byte, and lengths up to 8191, are read in place: a call for each would take longer than all
+            # the rest.
+            if (low := body[at]) < 0x80:
+                at += 1
+                end = at + zigzag[low]
+            elif (high := body[at + 1]) < 0x80:
+                at += 2
+                end = at + ((high << 6 | (low & 0x7F) >> 1) ^ -(low & 1))
+            else:
+                length, at = _read_varint(body, at)
+                end = at + length
+            if body[at + 1] < 0x80 and body[at + 2] < 0x80:  # the attributes, and the deltas of timestamp and offset
+                at += 3
+            else:
+                at = _read_varint(body, _read_varlong(body, at + 1)[1])[1]
+            # The key and the value; an odd number stands for null.
+            at = at + 1 + (0 if low & 1 else low >> 1) if (low := body[at]) < 0x80 else _skip_bytes(body, at)
+            at = (
+                at + 1 + (0 if low & 1 else low >> 1) if (low := body[at]) < 0x80
+                else at + 2 + (0 if low & 1 else high << 6 | (low & 0x7F) >> 1) if (high := body[at + 1]) < 0x80
+                else _skip_bytes(body, at)
             )  # fmt: skip
-            end = at + length
-            at += 1  # attributes
-            at = at + 1 if body[at] < 0x80 else _read_varlong(body, at)[1]
-            at = at + 1 if body[at] < 0x80 else _read_varint(body, at)[1]
-            size, at = (_ZIGZAG[low], at + 1) if (low := body[at]) < 0x80 else _read_varint(body, at)
-            at += size if size > 0 else 0  # the key
-            size, at = (
-                (_ZIGZAG[low], at + 1) if (low := body[at]) < 0x80
-                else ((high << 6 | (low & 0x7F) >> 1) ^ -(low & 1), at + 2) if (high := body[at + 1]) < 0x80
-                else _read_varint(body, at)
-            )  # fmt: skip
-            at += size if size > 0 else 0  # the value
             at = at + 1 if body[at] == 0 else _read_headers(body, at)[1]
             if sized and at != end:
-                raise InvalidBatch(f"record of {length} bytes has its fields end {at - end} bytes off")
+                raise InvalidBatch(f"a record's fields end {at - end} bytes off its length")
     except IndexError:
         if whole:
             raise InvalidBatch(f"{count} records announced, the bytes end before the last one") from None
@@ -148,6 +152,12 @@ def check_records(body: bytes, count: int, most: int, *, whole: bool, sized: boo
         raise InvalidBatch("the last record is cut short")
     if whole and count <= most and at < len(body):
         raise InvalidBatch(f"{len(body) - at} bytes after the last of {count} records")
+
+
+def _skip_bytes(body: bytes, position: int) -> int:
+    """The position after a key or a value."""
+    size, position = _read_varint(body, position)
+    return position + max(size, 0)
 
 
 _ZIGZAG: Final = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))

@@ -26,7 +26,7 @@ from gateway.requests.policy import ALL_ALLOWED
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.acl import AclOperation, ResourceType
-from protocol.kafka.batch import BatchHeader
+from protocol.kafka.batch import TRANSACTIONAL_MASK, BatchHeader
 from protocol.kafka.handwritten.produce_request import (
     ProducedPartition,
     ProducedTopic,
@@ -162,7 +162,11 @@ class KnownProduce:
             repeats = log.append(data, header, self._client.number, batch.done)
         except KafkaError:
             return False
-        batch.appended(repeats=repeats)
+        batch.busy_s = time.perf_counter() - started
+        if repeats:
+            batch.time_ms = header.max_timestamp
+        if batch.outcome is not None:
+            batch.done(*batch.outcome)
         return True
 
     def _is_open_to(self, context: RequestContext) -> bool:
@@ -182,7 +186,7 @@ class KnownProduce:
     def _may_append(self, header: BatchHeader, log: PartitionLog) -> bool:
         """The batch can be appended without waiting for anything."""
         client = self._client
-        if header.producer_id >= 0 or header.is_transactional:
+        if header.producer_id >= 0 or header.attributes & TRANSACTIONAL_MASK:
             role = self._cluster.fleet.role(self.name, self.index)
             if role is not PartitionRole.LEADING or client.refused or self._transactional < header.is_transactional:
                 return False
@@ -193,8 +197,8 @@ class _Batch:
     """A batch in flight."""
 
     __slots__ = (
-        "_busy_s", "_correlation_id", "_data", "_frame", "_header", "_is_appended", "_known", "_log", "_outcome",
-        "_place", "_started", "_time_ms",
+        "_correlation_id", "_data", "_frame", "_header", "_known", "_log", "_place", "_started", "busy_s", "outcome",
+        "time_ms",
     )  # fmt: skip
 
     def __init__(
@@ -209,38 +213,31 @@ class _Batch:
         self._header = header
         self._frame = frame
         self._started = started
-        self._busy_s = 0.0
-        self._time_ms = NO_TIMESTAMP
-        self._is_appended = False
-        self._outcome: tuple[int, Exception | None] | None = None
-
-    def appended(self, *, repeats: bool) -> None:
-        """Kafka returns the time at which a repeated batch was first written. The offset may be known already."""
-        self._is_appended = True
-        self._busy_s = time.perf_counter() - self._started
-        if repeats:
-            self._time_ms = self._header.max_timestamp
-        if self._outcome is not None:
-            self.done(*self._outcome)
+        self.busy_s: float | None = None
+        """None while the batch is being appended."""
+        self.time_ms = NO_TIMESTAMP
+        """Of a repeated batch: Kafka returns the time at which it was first written."""
+        self.outcome: tuple[int, Exception | None] | None = None
+        """Set if the outcome is known while the batch is being appended."""
 
     def done(self, base_offset: int, error: Exception | None) -> None:
-        if not self._is_appended:
-            self._outcome = base_offset, error
+        if self.busy_s is None:
+            self.outcome = base_offset, error
             return
         if error is not None:
             self._refuse(error)
             return
         known, start = self._known, self._log.start.offset
-        if known.charges is None or known.charges.charge_within(len(self._frame), self._busy_s):
+        if known.charges is None or known.charges.charge_within(len(self._frame), self.busy_s):
             known.metrics.answered(time.perf_counter() - self._started)
-            self._place.answer(known.row.encode(self._correlation_id, base_offset, self._time_ms, start))
+            self._place.answer(known.row.encode(self._correlation_id, base_offset, self.time_ms, start))
         else:
             call = self._call()
-            self._place.respond(call, written_response(call, base_offset, self._time_ms, start))
+            self._place.respond(call, written_response(call, base_offset, self.time_ms, start))
 
     def _refuse(self, error: Exception) -> None:
         call, topic = self._call(), self._known.topic
-        produced = Produced(self._data, self._header, self._time_ms)
+        produced = Produced(self._data, self._header, self.time_ms)
         assert topic is not None
         self._place.respond(call, refused_response(call, topic, produced, self._log, error))
 
@@ -248,5 +245,5 @@ class _Batch:
         """The request on the general path, which charges it."""
         return replace(
             self._known.call, correlation_id=self._correlation_id, frame=self._frame, started=self._started,
-            busy_s=self._busy_s,
+            busy_s=self.busy_s or 0.0,
         )  # fmt: skip

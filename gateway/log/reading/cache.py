@@ -31,7 +31,7 @@ class TailCache:
         self.used_bytes += size_bytes
         while self.used_bytes > self._budget_bytes and self._order:
             self._evict()
-        self._gauge.set(self.used_bytes)
+        self._gauge.value = self.used_bytes
 
     def _evict(self) -> None:
         oldest, freed = self._order.popleft()
@@ -45,7 +45,7 @@ class TailCache:
         """The tail has dropped all entries of the run that were not evicted: this number of entries and bytes."""
         run.tail = None
         self.used_bytes -= size_bytes
-        self._gauge.set(self.used_bytes)
+        self._gauge.value = self.used_bytes
         self._forgotten += entries
         if self._forgotten > _COMPACT_AFTER and self._forgotten * 2 > len(self._order):
             self._order = deque(admitted for admitted in self._order if admitted[0].tail is not None)

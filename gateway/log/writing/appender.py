@@ -55,10 +55,14 @@ class PendingBatch:
         leased: bool = False,
         is_removal: bool = False,
     ) -> None:
-        self.data = _unpinned(data)
+        request: Any = data.obj
+        self.size_bytes = size_bytes = len(data)
+        self.data = data if 2 * size_bytes >= len(request) else memoryview(bytearray(data))
+        """A copy of the batch if it would keep a much larger request in memory while it is cached."""
         self.messages = messages
         """The records as Pulsar messages, if the topic stores messages (message_entry.py)."""
-        self.size_bytes = len(data) if messages is None else len(data) + _size(messages)
+        if messages is not None:
+            self.size_bytes += _size(messages)
         self.count = count
         self.sequenced = sequenced
         self.is_transactional = is_transactional
@@ -80,10 +84,16 @@ class SentEntry:
     def __init__(self, batches: list[PendingBatch], data: Buffer) -> None:
         self.batches = batches
         self.data = data
-        self.count = sum(batch.count for batch in batches)
-        self.needs_lease = any(batch.leased for batch in batches)
-        self.is_transactional = any(batch.is_transactional for batch in batches)
-        self.is_removal = any(batch.is_removal for batch in batches)
+        count, needs_lease, is_transactional, is_removal = 0, False, False, False
+        for batch in batches:  # once: `any` and a generator for each field take five times as long
+            count += batch.count
+            needs_lease |= batch.leased
+            is_transactional |= batch.is_transactional
+            is_removal |= batch.is_removal
+        self.count = count
+        self.needs_lease = needs_lease
+        self.is_transactional = is_transactional
+        self.is_removal = is_removal
         self.sent_at = time.monotonic()
         self.checkpoint: Checkpoint | None = None
         """The checkpoint that this entry carries."""
@@ -125,9 +135,10 @@ class Appender:
         self.next_tag: NextTag | None = None
         self._pump_scheduled = False
         self._unblocking: asyncio.Task[None] | None = None
-        self.room = asyncio.Event()
-        """Set while more batches may be queued. Otherwise callers wait, and their clients' sockets are not read."""
-        self.room.set()
+        self.has_room = True
+        """More batches may be queued. Otherwise callers wait, and their clients' sockets are not read."""
+        self._room = asyncio.Event()
+        self._room.set()
 
     # The producer
 
@@ -136,9 +147,15 @@ class Appender:
         """The lost producer, which the next one succeeds. Until then, entries that it sent may still be written."""
         return self._lost
 
-    @property
-    def has_room(self) -> bool:
-        return self.room.is_set()
+    async def wait_for_room(self) -> None:
+        await self._room.wait()
+
+    def _set_room(self, *, has_room: bool) -> None:
+        self.has_room = has_room
+        if has_room:
+            self._room.set()
+        else:
+            self._room.clear()
 
     @property
     def idle(self) -> bool:
@@ -165,17 +182,20 @@ class Appender:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too much data waits for Pulsar")
         self._queue.append(batch)
         self._queued_bytes += batch.size_bytes
-        if self._queued_bytes > self._limits.append_max_queued_bytes // 2:
-            self.room.clear()
+        if self.has_room and self._queued_bytes > self._limits.append_max_queued_bytes // 2:
+            self._set_room(has_room=False)
         if not self._pump_scheduled:
             # Batches that other connections send in the same turn of the event loop share the entry.
             self._pump_scheduled = True
-            asyncio.get_running_loop().call_soon(self._pump)
+            if self.producer is None:
+                asyncio.get_running_loop().call_soon(self._pump)
+            else:
+                self.producer.connection.before_flush(self._pump)
 
     def fail_queued(self, error: Exception) -> None:
         """Refuse the queued batches because no producer can be opened. They were certainly not written."""
         queue, self._queue, self._queued_bytes = list(self._queue), deque(), 0
-        self.room.set()
+        self._set_room(has_room=True)
         if queue:
             self._listener.entry_refused(SentEntry(queue, b""), error)
 
@@ -189,7 +209,7 @@ class Appender:
             gone = set(taken)
             self._queue = deque(batch for batch in self._queue if batch not in gone)
             self._queued_bytes -= sum(batch.size_bytes for batch in taken)
-            self.room.set()
+            self._set_room(has_room=True)
         return taken
 
     def on_lease_lost(self) -> list[PendingBatch]:
@@ -243,15 +263,16 @@ class Appender:
     def _take_group(self) -> list[PendingBatch]:
         """Remove the batches of the next entry from the queue, and return them."""
         assert self.producer is not None
-        room = min(self._limits.append_max_entry_bytes, self.producer.max_message_bytes - METADATA_BYTES)
-        group: list[PendingBatch] = []
-        while self._queue and (not group or (self._queue[0].size_bytes <= room and _alike(self._queue[0], group[0]))):
-            batch = self._queue.popleft()
+        queue, first = self._queue, self._queue.popleft()
+        group, size_bytes = [first], first.size_bytes
+        max_bytes = min(self._limits.append_max_entry_bytes, self.producer.max_message_bytes - METADATA_BYTES)
+        while queue and size_bytes + queue[0].size_bytes <= max_bytes and _alike(queue[0], first):
+            batch = queue.popleft()
             group.append(batch)
-            room -= batch.size_bytes
-            self._queued_bytes -= batch.size_bytes
-        if self._queued_bytes <= self._limits.append_max_queued_bytes // 2:
-            self.room.set()
+            size_bytes += batch.size_bytes
+        self._queued_bytes -= size_bytes
+        if not self.has_room and self._queued_bytes <= self._limits.append_max_queued_bytes // 2:
+            self._set_room(has_room=True)
         return group
 
     def _send(self, group: list[PendingBatch]) -> None:
@@ -279,8 +300,8 @@ class Appender:
             return
         self._in_flight[sequence_id] = sent
         self._in_flight_bytes += len(data)
-        self._metrics.entries_written.inc()
-        self._metrics.batches_written.inc(len(group))
+        self._metrics.entries_written.value += 1
+        self._metrics.batches_written.value += len(group)
 
     # The broker's answers
 
@@ -328,6 +349,8 @@ def _producer_id(batch: PendingBatch) -> int:
 
 def _alike(batch: PendingBatch, other: PendingBatch) -> bool:
     """An entry holds either batches or messages. Messages that are already encoded have an entry of their own."""
+    if batch.messages is None and other.messages is None:
+        return True
     if isinstance(batch.messages, EncodedEntry) or isinstance(other.messages, EncodedEntry):
         return False
     return (batch.messages is None) == (other.messages is None)
@@ -339,13 +362,11 @@ def _size(messages: Messages) -> int:
 
 def _encoded(group: list[PendingBatch], data: Buffer) -> tuple[Buffer, bytes]:
     """The payload of an entry, and the fields of its metadata."""
-    if isinstance(group[0].messages, EncodedEntry):
-        return group[0].messages
+    first = group[0].messages
+    if first is None:
+        return data, KAFKA_FORMAT_PROPERTIES
+    if isinstance(first, EncodedEntry):
+        return first
     messages = [(parse_header(batch.data), batch.messages) for batch in group if isinstance(batch.messages, bytes)]
-    return encode_entry(messages) if messages else (data, KAFKA_FORMAT_PROPERTIES)
+    return encode_entry(messages)
 
-
-def _unpinned(data: memoryview) -> memoryview:
-    """The batch; a copy of it if it would keep a much larger request in memory while it is cached."""
-    whole: Any = data.obj
-    return data if 2 * len(data) >= len(whole) else memoryview(bytearray(data))

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from gateway.background import report
 from gateway.errors import KafkaError
 from gateway.log.bounds.log_end import LogEnd, Receipt, Resolved
 from gateway.log.entries.message_entry import EncodedEntry, Messages
@@ -71,13 +72,14 @@ class LogWriter:
     @property
     def ready(self) -> bool:
         """Whether ``append`` may be called without ``wait_until_ready``."""
-        return self._appender.producer is not None and self._appender.has_room
+        appender = self._appender
+        return appender.producer is not None and appender.has_room
 
     async def wait_until_ready(self) -> None:
         """Wait for a producer and for room in the queue. Raises PulsarError, and KafkaError if it takes too long."""
         if self._appender.producer is None:
             await self._supply.wait()
-        await self._appender.room.wait()
+        await self._appender.wait_for_room()
 
     @property
     def producer_name(self) -> str:
@@ -153,7 +155,10 @@ class LogWriter:
         for batch in sent.batches:
             if batch.sequenced is not None:
                 self._producers.complete(batch.sequenced, base_offset)
-            answer(batch.done, base_offset, None)
+            try:  # as `answer`, in place
+                batch.done(base_offset, None)
+            except Exception as defect:
+                report("answer of a batch", defect)
             base_offset += batch.count
 
     def refuse(self, sent: SentEntry, error: Exception) -> None:
