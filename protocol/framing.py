@@ -6,13 +6,11 @@ from struct import Struct
 
 LENGTH_BYTES = 4
 DIRECT_READ_BYTES = 32 * 1024
-"""A frame with more bytes to come than this is read straight into its own buffer."""
+"""A frame with more bytes to come than this is read straight into its own buffer. Others are read with what follows."""
 FIRST_ALLOCATION_BYTES = 64 * 1024
-"""A client's frame gets a buffer that grows with what came of it, by half each time: a length alone takes no memory."""
+"""A client's frame gets a buffer that doubles with what came of it: a length alone takes no memory."""
 NOT_A_FRAME = bytearray()
 """Stands for a length that is not allowed: behind it, the stream means nothing."""
-
-
 _LENGTH = Struct(">i")
 
 
@@ -23,7 +21,9 @@ class FrameReceiver:
     left of an incomplete frame is kept here.
     """
 
-    __slots__ = ("_filled", "_first_allocation_bytes", "_frame", "_length", "_rest", "_shared", "max_frame_bytes")
+    __slots__ = (
+        "_filled", "_first_allocation_bytes", "_frame", "_is_direct", "_length", "_rest", "_shared", "max_frame_bytes",
+    )  # fmt: skip
 
     def __init__(
         self, shared: memoryview, max_frame_bytes: int, first_allocation_bytes: int = FIRST_ALLOCATION_BYTES
@@ -33,8 +33,12 @@ class FrameReceiver:
         self._shared = shared
         self._first_allocation_bytes = first_allocation_bytes
         self._rest = b""
+        """A part of a length."""
         self._frame: bytearray | None = None
+        """The buffer of an incomplete frame, of which `_filled` bytes have come."""
         self._filled = self._length = 0
+        self._is_direct = False
+        """The transport reads into the frame's own buffer."""
 
     @property
     def mid_frame(self) -> bool:
@@ -42,13 +46,13 @@ class FrameReceiver:
         return self._frame is not None or bool(self._rest)
 
     def get_buffer(self) -> memoryview:
-        if self._frame is not None:
+        if self._is_direct and self._frame is not None:
             return memoryview(self._frame)[self._filled :]
         return self._shared
 
     def buffer_updated(self, nbytes: int) -> list[bytearray]:
         """The frames that `nbytes` more make whole, without their lengths; they belong to the caller."""
-        if self._frame is None:
+        if not self._is_direct or self._frame is None:
             return self.cut(self._shared[:nbytes])
         self._filled += nbytes
         if self._filled < self._length:
@@ -60,24 +64,25 @@ class FrameReceiver:
 
     def cut(self, data: memoryview) -> list[bytearray]:
         """The same of bytes that were read elsewhere."""
-        if self._rest:
-            data = memoryview(self._rest + data)
         frames: list[bytearray] = []
+        if self._frame is not None:
+            data = self._complete(self._frame, data, frames)
+        elif self._rest:
+            data = memoryview(self._rest + data)
+            self._rest = b""
         position, end, length_at = 0, len(data), _LENGTH.unpack_from
-        self._rest = b""
         while end - position >= LENGTH_BYTES:
             (length,) = length_at(data, position)
             if not 0 < length <= self.max_frame_bytes:
                 return [*frames, NOT_A_FRAME]
             start = position + LENGTH_BYTES
             if end - start < length:
-                if length - (end - start) > DIRECT_READ_BYTES:
-                    self._begin(length, data[start:])
-                    return frames
-                break
+                self._begin(length, data[start:])
+                return frames
             frames.append(bytearray(data[start : start + length]))
             position = start + length
-        self._rest = bytes(data[position:])
+        if position < end:
+            self._rest = bytes(data[position:])
         return frames
 
     def clear(self) -> None:
@@ -85,14 +90,26 @@ class FrameReceiver:
         self._rest, self._frame = b"", None
 
     def _begin(self, length: int, head: memoryview) -> None:
-        self._length = length
-        self._frame = bytearray(min(length, max(len(head) * 3 // 2, self._first_allocation_bytes)))
-        self._filled = len(head)
-        self._frame[: self._filled] = head
+        """Keep the head of an incomplete frame."""
+        filled = len(head)
+        self._is_direct = length - filled > DIRECT_READ_BYTES
+        size = min(length, max(2 * filled, self._first_allocation_bytes)) if self._is_direct else length
+        self._length, self._filled, self._frame = length, filled, bytearray(size)
+        memoryview(self._frame)[:filled] = head  # a bytearray would copy the head twice
+
+    def _complete(self, frame: bytearray, data: memoryview, frames: list[bytearray]) -> memoryview:
+        """Copy the rest of a frame into its buffer. Returns the data that follows it."""
+        taken, filled = min(self._length - self._filled, len(data)), self._filled
+        memoryview(frame)[filled : filled + taken] = data[:taken]
+        self._filled += taken
+        if self._filled == self._length:
+            self._frame = None
+            frames.append(frame)
+        return data[taken:]
 
 
 def _grown(frame: bytearray, length: int) -> bytearray:
     """A copy: who reads may still hold the buffer, and one that is held cannot grow."""
-    grown = bytearray(min(length, len(frame) * 3 // 2))
+    grown = bytearray(min(length, 2 * len(frame)))
     grown[: len(frame)] = frame
     return grown

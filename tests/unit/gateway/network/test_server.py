@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.config import MIB, Config, Limits
 from gateway.dispatch import Dispatcher
 from gateway.listener_config import LOOPBACK
-from gateway.network.connection import KafkaConnection, Owner
+from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.network.server import KafkaServer
 from gateway.observability.metrics import Metrics
 from tests.unit.event_loop import let_callbacks_run
@@ -107,7 +107,8 @@ async def test_who_works_on_a_request_leaves_reading_to_others() -> None:
     busy.feed(frame("s1"))
     await asyncio.sleep(0)
     busy.feed(frame("f2", 100), most=20)
-    hog.feed(frame("f3", MIB - 4))
+    for number in "3567":
+        hog.feed(frame(f"f{number}", READ_BUFFER_BYTES - 4))
     assert server.requests._first is busy.connection, "it has sent a part of a request"
     other.left = frame("n4", 100)
     other.read(20)  # what was in flight
