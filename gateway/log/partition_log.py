@@ -16,7 +16,7 @@ from gateway.log.bounds.end_target import EndTarget
 from gateway.log.bounds.log_bounds import LogBounds, read_bounds
 from gateway.log.bounds.log_end import UNKNOWN_OFFSET, LogEnd, Receipt, Resolved
 from gateway.log.entries.chunked_messages import is_piece
-from gateway.log.entries.log_entry import Buffer, LogEntry
+from gateway.log.entries.log_entry import LogEntry
 from gateway.log.entries.message_entry import Messages, encode_removals
 from gateway.log.reading.cache import LogTail
 from gateway.log.reading.end_refresh import EndRefresh
@@ -236,7 +236,8 @@ class PartitionLog:
             was_read = position <= self._taken  # the follower was faster than the receipt
             self._follower.own_entry_written(now_s, was_read=was_read)
             if not was_read:
-                stamp_offsets(_writable(sent.data), base_offset)
+                assert not isinstance(sent.data, bytes)
+                stamp_offsets(sent.data, base_offset)
                 self._take(LogEntry(position, base_offset, base_offset + count, sent.data))
             self._decided(receipt, base_offset)
             self.writer.complete(sent, base_offset, now_s)
@@ -303,8 +304,3 @@ async def open_log(
     opened = PartitionLog(pulsar_topic, shared, bounds, is_compacted, predecessor)
     opened.transactions.start_loading(opened.end_offset)
     return opened
-
-
-def _writable(data: Buffer) -> bytearray | memoryview:
-    assert not isinstance(data, bytes)
-    return data

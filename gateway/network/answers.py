@@ -39,7 +39,8 @@ class Place:
     def answer(self, *buffers: Buffer) -> None:
         """Answer with a frame that is already encoded, after the request was handled."""
         self.buffers = [*buffers]
-        self._answers.write_soon()
+        if not self._answers.writes_soon:
+            self._answers.write_soon()
 
     def respond(self, call: Call, response: Response) -> None:
         """Answer after the handler has returned."""
@@ -89,7 +90,7 @@ class Answers:
         """The places of the answers that are not written yet."""
         self.encoding: dict[asyncio.Future[list[Buffer]], Place] = {}
         """Answers that are being encoded in threads, with their places."""
-        self._writes_soon = False
+        self.writes_soon = False
         self._closed = False
 
     def add(self, place: Place) -> None:
@@ -144,8 +145,8 @@ class Answers:
 
     def write_soon(self) -> None:
         """One entry's receipt answers many requests: writing in the next turn sends them in one system call."""
-        if not self._writes_soon:
-            self._writes_soon = True
+        if not self.writes_soon:
+            self.writes_soon = True
             self._loop.call_soon(self._write_in_turn if self._host.turns.by_cluster else self._write_now)
 
     def _write_in_turn(self) -> None:
@@ -153,7 +154,7 @@ class Answers:
             self._owner.in_turn(self._write_now)
 
     def _write_now(self) -> None:
-        self._writes_soon = False
+        self.writes_soon = False
         if not self._closed:
             self.write()
             self._owner.written_later()

@@ -354,7 +354,8 @@ class Pipeline:
         if room_bytes:
             self._room_bytes -= room_bytes
             self._memory.answered(room_bytes)
-        self.released(request_bytes)
+        self._request_bytes -= request_bytes
+        self.requests.released(request_bytes)
         self._output.write(buffers)
         if self.ending is not None and not self._answers.places:
             self._output.end(self.ending)

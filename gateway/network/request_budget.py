@@ -87,6 +87,8 @@ class RequestBudget:
 
     def may_read(self, connection: Reading) -> bool:
         """False: the connection's `regulate_reading` is called when there is room."""
+        if self._held.value < self._budget_bytes and self._whole is None and not self._waiting:
+            return True
         has_turn = self._may_read(connection)
         if self._whole is None:
             return has_turn

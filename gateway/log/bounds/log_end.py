@@ -56,7 +56,12 @@ class LogEnd(Generic[Sent]):
 
         Must not be called for entries that were already read: their offset is known.
         """
-        if receipt.position <= self.last:  # although the entry was not read
+        position, last = receipt.position, self.last
+        if position.entry_id == last.entry_id + 1 and position.ledger_id == last.ledger_id and not self._unresolved:
+            base_offset = self.next_offset  # as `_count`, in place: most receipts directly follow the last entry
+            self.last, self.next_offset = position, base_offset + receipt.offset_count
+            return [Resolved(receipt, base_offset)]
+        if position <= last:  # although the entry was not read
             return [Resolved(receipt, UNKNOWN_OFFSET)]
         self._unresolved.append(receipt)
         return self._count()
