@@ -29,7 +29,7 @@ _EARLIEST = Position(-1, -1)
 class Entry:
     """One entry as the broker stores it: a single message or a batch of them."""
 
-    __slots__ = ("_broker_metadata", "metadata", "payload", "permits", "position")
+    __slots__ = ("_broker_metadata", "is_kafka_format", "metadata", "payload", "permits", "position")
 
     def __init__(
         self,
@@ -46,6 +46,9 @@ class Entry:
         self.permits = messages if 0 < messages <= MAX_COUNTED else 1
         """The number of the reader's permits that the entry uses."""
         self._broker_metadata = broker_metadata
+        self.is_kafka_format: bool | None = None
+        """Kept for the log, because properties are slow to read: whether they say that the payload is record batches.
+        None if that was not checked."""
 
     @property
     def index(self) -> int | None:
@@ -128,7 +131,8 @@ class Reader(Consumer):
         message_id = command.message_id
         if 2 * len(payload) < len(frame):  # the payload would keep the rest of the frame in memory
             payload = memoryview(bytearray(payload))
-        entry = Entry(Position(message_id.ledger_id, message_id.entry_id), broker_metadata, metadata, payload)
+        position: Position = tuple.__new__(Position, (message_id.ledger_id, message_id.entry_id))  # half the time
+        entry = Entry(position, broker_metadata, metadata, payload)
         if entry.permits != metadata.num_messages_in_batch:
             self._make_up(metadata.num_messages_in_batch - entry.permits)
         if entry.position == self._dropped:

@@ -157,7 +157,10 @@ def _parse_message(frame: memoryview, offset: int) -> MessageParts:
     (magic,) = _U16.unpack_from(frame, offset)
     broker_metadata = None
     if magic == BROKER_METADATA_MAGIC:
-        start, offset = _sized(frame, offset + 2)
+        start = offset + _MAGIC_U32.size
+        offset = start + _MAGIC_U32.unpack_from(frame, offset)[1]
+        if offset > len(frame):
+            raise _too_short(offset, frame)
         broker_metadata = BrokerEntryMetadata.FromString(bytes(frame[start:offset]))
         (magic,) = _U16.unpack_from(frame, offset)
     if magic == CHECKSUM_MAGIC:
@@ -166,18 +169,16 @@ def _parse_message(frame: memoryview, offset: int) -> MessageParts:
         actual = crc32c(frame[offset:])
         if actual != expected:
             raise FrameError(f"checksum {actual:#010x}, expected {expected:#010x}")
-    start, end = _sized(frame, offset)
+    start = offset + _U32.size
+    end = start + _U32.unpack_from(frame, offset)[0]
+    if end > len(frame):
+        raise _too_short(end, frame)
     try:
         metadata = MessageMetadata.FromString(bytes(frame[start:end]))
     except DecodeError:
         metadata = MessageMetadata()
-    return MessageParts(broker_metadata, metadata, frame[end:])
+    return tuple.__new__(MessageParts, (broker_metadata, metadata, frame[end:]))
 
 
-def _sized(frame: memoryview, offset: int) -> tuple[int, int]:
-    """Start and end of the bytes whose u32 size is at `offset`."""
-    start = offset + _U32.size
-    end: int = start + _U32.unpack_from(frame, offset)[0]
-    if len(frame) < end:
-        raise FrameError(f"metadata ends at {end} in a frame of {len(frame)} bytes")
-    return start, end
+def _too_short(end: int, frame: memoryview) -> FrameError:
+    return FrameError(f"metadata ends at {end} in a frame of {len(frame)} bytes")

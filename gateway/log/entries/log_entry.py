@@ -81,10 +81,12 @@ def gateway_properties(entry: Entry) -> Sequence[KeyValue]:
 
 
 def is_kafka_format(entry: Entry) -> bool:
-    for each in gateway_properties(entry):  # noqa: SIM110  # a generator costs as much again
-        if each.key == _FORMAT_KEY and each.value == _FORMAT_VALUE:
-            return True
-    return False
+    if entry.is_kafka_format is None:
+        entry.is_kafka_format = False
+        for each in gateway_properties(entry):
+            if each.key == _FORMAT_KEY and each.value == _FORMAT_VALUE:
+                entry.is_kafka_format = True
+    return entry.is_kafka_format
 
 
 def holds_batches(entry: Entry) -> bool:
