@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from contextlib import aclosing
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 import structlog
 
+from gateway.background import run_shared
 from gateway.log.bounds.deleted_records import deleted_before
 from gateway.log.bounds.empty_end import end_before_open_ledger
 from gateway.log.bounds.start_search import FirstLedger, FirstOffset, is_compacted, kept_start
@@ -55,22 +57,30 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     asked_at = time.monotonic()
     queue = EntryQueue()
     reader = await client.open_reader(topic, "earliest", queue)
+    end: asyncio.Task[int] | None = None
     try:
         last = await reader.last_position()
         window = FlowWindow()
-        if last.entry_id >= 0:  # the first entry arrives during the admin request
+        # The first and the last entry arrive during the admin request.
+        if last.entry_id >= 0:
             window.top_up(reader, 1)
+        if last.entry_id > 0:  # otherwise it is probably the first one, too
+            end = run_shared("end of a log", _end_offset(client, admin, topic, last))
         held = await admin.topics.managed_ledger(topic)  # after `last`: an entry's flag is written before the entry
         flag = flagged_position(held.properties)
         if last.entry_id < 0 or last.ledger_id not in held.ledger_ids:  # `last` may name an expired entry
             return (await _without_entries(admin, topic, held, asked_at))._replace(flag=flag)
         first = await _first(admin, topic, reader, window, queue, last)
+        if first is None:
+            log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
+            return LogBounds(last, 0, 0, asked_at=asked_at, flag=flag)
+        next_offset = first.end_offset
+        if next_offset is None:
+            next_offset = await (end or _end_offset(client, admin, topic, last))
     finally:
+        if end is not None:
+            end.cancel()
         await reader.close()
-    if first is None:
-        log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
-        return LogBounds(last, 0, 0, asked_at=asked_at, flag=flag)
-    next_offset = await _end_offset(client, admin, topic, last) if first.end_offset is None else first.end_offset
     known: FirstLedger | None = first.ledger
     start = first.ledger.start
     if await _is_compacted(admin, topic, held):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -15,9 +16,9 @@ from gateway.pulsar.admin_topics import ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position
-from gateway.pulsar.reader import Entry
+from gateway.pulsar.reader import Entry, EntryListener
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata
-from tests.unit.gateway.log.fake_pulsar import FakeTopic
+from tests.unit.gateway.log.fake_pulsar import FakeReader, FakeTopic
 
 
 async def bounds(topic: FakeTopic) -> LogBounds:
@@ -51,6 +52,45 @@ async def test_the_first_entry_comes_while_the_admin_api_is_asked(monkeypatch: p
     monkeypatch.setattr(FakeTopic, "managed_ledger", managed_ledger)
     assert (await bounds(topic))[:4] == (topic.last, 5, 0, True)
     assert given == [1]
+
+
+async def test_the_last_entry_comes_while_the_admin_api_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = written(2, 3)
+    ask, was_read = FakeTopic.managed_ledger, asyncio.Event()
+    read = FakeTopic.open_reader
+
+    async def managed_ledger(topic: FakeTopic, name: str) -> ManagedLedgerInfo:
+        await was_read.wait()
+        return await ask(topic, name)
+
+    async def open_reader(topic: FakeTopic, name: str, start: object, listener: EntryListener) -> FakeReader:
+        if start == topic.last:
+            was_read.set()
+        return await read(topic, name, start, listener)
+
+    monkeypatch.setattr(FakeTopic, "managed_ledger", managed_ledger)
+    monkeypatch.setattr(FakeTopic, "open_reader", open_reader)
+    async with asyncio.timeout(5):
+        assert (await bounds(topic))[:4] == (topic.last, 5, 0, True)
+
+
+async def test_the_reader_of_an_end_that_is_not_needed_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = written(5, 5)
+    topic.properties["index"] = "9"
+    topic.roll_over()
+    topic.entries.clear()
+    monkeypatch.setattr(FakeTopic, "last", Position(3, 1))  # the broker may still name it
+
+    async def managed_ledger(_: FakeTopic, name: str) -> ManagedLedgerInfo:
+        while len(topic.readers) < 2:
+            await asyncio.sleep(0)
+        return ManagedLedgerInfo(frozenset({4}), frozenset(), topic.properties)
+
+    monkeypatch.setattr(FakeTopic, "managed_ledger", managed_ledger)
+    async with asyncio.timeout(5):
+        assert (await bounds(topic))[:4] == ((-1, -1), 10, 10, True)
+    await asyncio.sleep(0)
+    assert all(reader.closed for reader in topic.readers)
 
 
 async def test_a_log_of_one_entry_takes_one_reader() -> None:
