@@ -96,7 +96,7 @@ class Membership:
     def role(self, key: PartitionKey, now_ms: int) -> PartitionRole:
         if not self.is_placed_here(key):
             return PartitionRole.ELSEWHERE
-        if not self.holds_lease(now_ms):
+        if now_ms >= self._lease_end_ms:  # not `holds_lease`, in place: this gateway is a member
             return PartitionRole.WITHOUT_LEASE
         alone = self.roster.may_lead(self.member.node_id, key)
         return PartitionRole.LEADING if alone else PartitionRole.TAKING_OVER

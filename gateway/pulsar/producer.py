@@ -60,6 +60,7 @@ class Producer:
         self.closed = False
         self._listener = listener
         self.handle_receipt = listener.on_receipt
+        self.before_flush = connection.before_flush
         self._owns_connection = owns_connection
         self._id = connection.next_id()
         self._last_sequence_id = -1

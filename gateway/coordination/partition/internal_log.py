@@ -142,7 +142,10 @@ class InternalLog:
         # Not at once: all records that are appended in the same turn of the event loop go into the same entry.
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            if self.producer is None:
+                asyncio.get_running_loop().call_soon(self._flush)
+            else:
+                self.producer.before_flush(self._flush)
 
     def _flush(self) -> None:
         self._flush_scheduled = False

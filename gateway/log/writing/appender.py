@@ -190,7 +190,7 @@ class Appender:
             if self.producer is None:
                 asyncio.get_running_loop().call_soon(self._pump)
             else:
-                self.producer.connection.before_flush(self._pump)
+                self.producer.before_flush(self._pump)
 
     def fail_queued(self, error: Exception) -> None:
         """Refuse the queued batches because no producer can be opened. They were certainly not written."""

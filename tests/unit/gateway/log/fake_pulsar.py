@@ -26,9 +26,8 @@ class FakeProducer:
         self.topic, self.listener, self.name = topic, listener, name
         self.closed = False
         self.max_message_bytes = 1 << 20
-        self.connection = SimpleNamespace(
-            writable=True, writable_event=asyncio.Event(), before_flush=asyncio.get_running_loop().call_soon
-        )
+        self.connection = SimpleNamespace(writable=True, writable_event=asyncio.Event())
+        self.before_flush = asyncio.get_running_loop().call_soon
         self.sent: dict[int, tuple[bytes, int]] = {}
         self.fields: dict[int, bytes] = {}
         """Fields of the entries' metadata, as they were sent."""

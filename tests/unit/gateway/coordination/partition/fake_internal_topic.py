@@ -41,6 +41,7 @@ class FakeProducer:
     def __init__(self, topic: FakeInternalTopic, listener: SendListener) -> None:
         self.topic, self.listener = topic, listener
         self.closed = False
+        self.before_flush = asyncio.get_running_loop().call_soon
         self._sequence_id = -1
         self._held: list[tuple[int, Position]] = []
 

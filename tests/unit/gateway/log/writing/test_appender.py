@@ -28,10 +28,8 @@ class FakeProducer:
     def __init__(self, max_message_bytes: int = 5 * MIB) -> None:
         self.name, self.closed, self.max_message_bytes = "fake", False, max_message_bytes
         self.errors: list[PulsarError] = []
-        self.connection = SimpleNamespace(
-            writable=True, writable_event=asyncio.Event(), close=self.errors.append,
-            before_flush=asyncio.get_running_loop().call_soon,
-        )  # fmt: skip
+        self.connection = SimpleNamespace(writable=True, writable_event=asyncio.Event(), close=self.errors.append)
+        self.before_flush = asyncio.get_running_loop().call_soon
         self.sent: list[bytes] = []
         self.conditions: list[Callable[[], bool] | None] = []
 
