@@ -116,20 +116,20 @@ def check_records(body: bytes, count: int, most: int, *, whole: bool, sized: boo
     `whole`: no more bytes follow. `sized`: the size of a record has to be equal to its length field; brokers do not
     check that in compressed batches. Raises InvalidBatch.
     """
-    at, zigzag = 0, _ZIGZAG
+    at = 0
     try:
         for _ in range(min(count, most)):
             # Numbers of one byte, and lengths up to 8191, are read in place: a call for each would take longer than all
             # the rest.
             if (low := body[at]) < 0x80:
                 at += 1
-                end = at + zigzag[low]
+                start, twice = at, low
             elif (high := body[at + 1]) < 0x80:
                 at += 2
-                end = at + ((high << 6 | (low & 0x7F) >> 1) ^ -(low & 1))
+                start, twice = at, high << 7 | low & 0x7F
             else:
                 length, at = _read_varint(body, at)
-                end = at + length
+                start, twice = at, 2 * length
             if body[at + 1] < 0x80 and body[at + 2] < 0x80:  # the attributes, and the deltas of timestamp and offset
                 at += 3
             else:
@@ -142,8 +142,8 @@ def check_records(body: bytes, count: int, most: int, *, whole: bool, sized: boo
                 else _skip_bytes(body, at)
             )  # fmt: skip
             at = at + 1 if body[at] == 0 else _read_headers(body, at)[1]
-            if sized and at != end:
-                raise InvalidBatch(f"a record's fields end {at - end} bytes off its length")
+            if sized and 2 * (at - start) != twice:  # an odd number stands for a negative length
+                raise InvalidBatch(f"a record's fields take {at - start} bytes, which is not its length")
     except IndexError:
         if whole:
             raise InvalidBatch(f"{count} records announced, the bytes end before the last one") from None
