@@ -184,10 +184,6 @@ def check_batch(buffer: memoryview, position: int, header: BatchHeader) -> None:
         _require_magic_v2(buffer, position)
     if crc32c(buffer[position + CRC_START : end]) != header.crc:
         raise CorruptBatch(f"batch at byte {position} does not match its CRC32-C")
-    _check_producible(header)
-
-
-def _check_producible(header: BatchHeader) -> None:
     if header.base_offset != 0:
         raise InvalidBatch(f"base offset {header.base_offset} from a client, must be 0")
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:

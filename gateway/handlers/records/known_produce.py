@@ -153,7 +153,7 @@ class KnownProduce:
         if (api_key, version) != self._key or not self._is_open_to(context):
             return False
         log = self._cluster.logs.find(self.name, self.index)
-        data = single_batch(version, memoryview(frame), self._batch_at)
+        data = single_batch(version, frame, self._batch_at)
         header = None if data is None else check_common(data, version, self._max_bytes)
         if log is None or data is None or header is None or not self._may_append(header, log):
             return False

@@ -67,20 +67,24 @@ def _nullable_string(text: str | None, *, flexible: bool) -> bytes:
     return encoded_string(text, flexible=flexible)
 
 
-def single_batch(version: int, frame: memoryview, position: int) -> memoryview | None:
+def single_batch(version: int, frame: bytearray, position: int) -> memoryview | None:
     """The batch of such a request, whose length is at `position`; None if it, or a byte after the batch, is unusual."""
     try:
         if version < FIRST_FLEXIBLE_VERSION:
             start = position + _INT.size
-            return frame[start:] if _INT.unpack_from(frame, position)[0] == len(frame) - start > 0 else None
+            whole = _INT.unpack_from(frame, position)[0] == len(frame) - start > 0
+            return memoryview(frame)[start:] if whole else None
         if (low := frame[position]) < 0x80:
             length, start = low, position + 1
         elif (high := frame[position + 1]) < 0x80:
             length, start = low & 0x7F | high << 7, position + 2
+        elif (highest := frame[position + 2]) < 0x80:
+            length, start = low & 0x7F | (high & 0x7F) << 7 | highest << 14, position + 3
         else:
-            length, start = read_varint(frame, position)
+            length, start = read_varint(memoryview(frame), position)
         end = start + length - 1
-        return frame[start:end] if length > 1 and frame[end:] == _NO_TAGS else None
+        whole = length > 1 and end == len(frame) - len(_NO_TAGS) and frame.endswith(_NO_TAGS)
+        return memoryview(frame)[start:end] if whole else None
     except (struct.error, IndexError, ValueError):
         return None
 
