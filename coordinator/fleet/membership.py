@@ -107,7 +107,7 @@ class Membership:
         known = self.roster.members.get(member.node_id)
         if known is None or known.member.incarnation != member.incarnation or self._left:  # `is_member`, in place
             return False
-        return self.roster.leader(key) == member.node_id
+        return self.roster.placement.leader(key) == member.node_id
 
     def _standing(self, now_ms: int) -> Standing:
         own = self.member.incarnation

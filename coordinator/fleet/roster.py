@@ -57,6 +57,8 @@ class Roster:
             self.epoch, self.position = snapshot.epoch, snapshot.position
             self.members = {state.member.node_id: state for state in snapshot.members}
         self._views = deque([self._view()], MAX_VIEWS)
+        self.placement = self._views[-1].placement
+        """Where each partition is placed now. Its leader leads when `may_lead` is true."""
         self._forget_drained_views()
 
     def snapshot(self) -> Snapshot:
@@ -100,6 +102,7 @@ class Roster:
         if self.epoch != before:
             self.revision += 1
             self._views.append(self._view())
+            self.placement = self._views[-1].placement
         if self.revision != revision:
             self._forget_drained_views()
 
@@ -135,7 +138,7 @@ class Roster:
 
     def leader(self, key: tuple[str, int]) -> int | None:
         """The node on which the partition is placed; it leads when `may_lead` is true. None without members."""
-        return self._views[-1].placement.leader(key)
+        return self.placement.leader(key)
 
     def may_lead(self, node_id: int, key: PartitionKey) -> bool:
         """The partition is placed on the node, and no previous leader can still think that it leads."""

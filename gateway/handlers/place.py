@@ -19,7 +19,10 @@ class Place(Protocol):
         """Answer with a frame, while the request is being handled."""
 
     def answer(self, *buffers: Buffer) -> None:
-        """Answer with a frame, later."""
+        """Answer with a frame, later. It is written in the next turn of the event loop, with others."""
+
+    def answer_now(self, buffers: list[Buffer]) -> None:
+        """Answer with a frame, later. It is written in this turn."""
 
     def respond(self, call: Call, response: Response) -> None:
         """Answer later, with the response to a call."""

@@ -42,6 +42,11 @@ class Place:
         if not self._answers.writes_soon:
             self._answers.write_soon()
 
+    def answer_now(self, buffers: list[Buffer]) -> None:
+        """The same without waiting for the answers of other requests of this turn."""
+        self.buffers = buffers
+        self._answers.write_in_turn()
+
     def respond(self, call: Call, response: Response) -> None:
         """Answer after the handler has returned."""
         self.call = call
@@ -147,9 +152,9 @@ class Answers:
         """One entry's receipt answers many requests: writing in the next turn sends them in one system call."""
         if not self.writes_soon:
             self.writes_soon = True
-            self._loop.call_soon(self._write_in_turn if self._host.turns.by_cluster else self._write_now)
+            self._loop.call_soon(self.write_in_turn if self._host.turns.by_cluster else self._write_now)
 
-    def _write_in_turn(self) -> None:
+    def write_in_turn(self) -> None:
         if not self._closed:
             self._owner.in_turn(self._write_now)
 

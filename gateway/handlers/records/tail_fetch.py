@@ -282,7 +282,9 @@ class TailFetch:
 
     def log_moved(self) -> None:
         """Check again, once for all logs that change in the same turn of the event loop."""
-        if not self._is_looking:
+        if len(self._waits_at) == 1:
+            self._look()
+        elif not self._is_looking:
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self._look)
 
@@ -313,7 +315,7 @@ class TailFetch:
         found, size_bytes = self._look_at_tails()
         if size_bytes >= tails.min_bytes or is_overdue:
             self.stop()
-            self._place.answer(*self._answer(found))
+            self._place.answer_now(self._answer(found))
 
     def _general(self, *, is_overdue: bool) -> tuple[Call[FetchRequest], Reply]:
         """The same fetch on the general path, for the rest of its time."""
