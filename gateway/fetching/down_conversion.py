@@ -11,6 +11,7 @@ import structlog
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer
 from gateway.fetching.fetch_session import FetchedPartition, Key
 from gateway.log.registry import LogRegistry
+from gateway.observability.logs import SparseLog
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.buffers import Buffer, RecordChunks
 from protocol.kafka.compression import DecompressionError, UnsupportedCompression
@@ -20,7 +21,7 @@ from protocol.kafka.offset_span import batch_extents
 
 FIRST_MAGIC_1_VERSION = 2
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger())
 
 
 class Converted(NamedTuple):

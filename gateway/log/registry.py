@@ -16,6 +16,7 @@ from gateway.log.opening_turns import HOLD_AGAIN_S, OpeningTurns
 from gateway.log.partition_log import PartitionLog, open_log
 from gateway.log.patience import Patience
 from gateway.log.shared import Shared
+from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
@@ -24,7 +25,7 @@ SLICE = 50
 
 Key = tuple[str, int]
 T = TypeVar("T")
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger(), lines=LINES_PER_S)
 
 
 class _Opening:

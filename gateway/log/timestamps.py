@@ -21,13 +21,14 @@ from gateway.log.entries.log_entry import Buffer, LogEntry, from_pulsar
 from gateway.log.partition_log import PartitionLog
 from gateway.log.reading.log_start import START_AGE_S
 from gateway.log.reading.positions import scan_start
+from gateway.observability.logs import SparseLog
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Start
 from protocol.kafka.batch import BatchHeader, CorruptBatch, InvalidBatch, iter_headers
 from protocol.kafka.records import iter_records
 
 T = TypeVar("T")
-logger = structlog.get_logger()
+logger = SparseLog(structlog.get_logger())
 
 CLOCK_SKEW_MS = 60_000
 """How far a producer's clock may be ahead of the clock that stamped the entry."""

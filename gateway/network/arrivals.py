@@ -15,13 +15,14 @@ import structlog
 
 from gateway.config import Limits
 from gateway.network.turns import STRANGERS, Turns
+from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.observability.metrics import Metrics
 from gateway.security.address_quotas import AddressQuotas
 
 MEMORY_SHARE = 8
 """These connections hold at most 1/MEMORY_SHARE of the memory of all requests."""
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger(), lines=LINES_PER_S)
 
 
 class Stranger(Protocol):

@@ -16,6 +16,7 @@ from gateway.login.session import MAX_FRAME_BYTES, Logins, LoginSession
 from gateway.network.arrivals import Arrivals
 from gateway.network.host import Host
 from gateway.network.pipeline import Pipeline
+from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import ANONYMOUS, GATEWAY, Client, Listener, Principal
 from gateway.transport.proxy import AwaitedProxyHeader
@@ -28,7 +29,7 @@ SHORT_READ_BYTES = 4_096
 """Read size while memory is short: even a connection that is about to be paused may read once."""
 WRITE_HIGH_BYTES = 256 * 1024
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger(), lines=LINES_PER_S)
 
 
 class Owner(Host, Protocol):

@@ -24,6 +24,7 @@ from gateway.network.host import Host
 from gateway.network.output import Gone, Output
 from gateway.network.request_budget import RequestBudget
 from gateway.network.turns import STRANGERS
+from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.requests.call import Api, Call, ClosesConnection
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import Listener, Principal, RequestContext
@@ -37,7 +38,7 @@ MAX_EXPECTED = 256
 """The number of a connection's waiting requests for which work may begin."""
 
 T = TypeVar("T")
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger(), lines=LINES_PER_S)
 
 
 class Pipeline:

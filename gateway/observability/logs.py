@@ -12,6 +12,10 @@ import structlog
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 SPARSE_S = 1.0
+LINES_PER_S = 20
+"""Of an event that concerns one client, such as a closed connection. Others have one line a second."""
+MAX_FACT_CHARACTERS = 1_000
+"""Longer texts are cut: a client may choose a client id of 32 KB."""
 
 
 class SparseLog:
@@ -46,7 +50,8 @@ class SparseLog:
             self._left_out[event] = self._left_out.get(event, 0) + 1
             return
         self._windows[event] = begun_s, written + 1
-        write(event, left_out=self._left_out.pop(event, 0), **facts)
+        cut = {name: fact[:MAX_FACT_CHARACTERS] if isinstance(fact, str) else fact for name, fact in facts.items()}
+        write(event, left_out=self._left_out.pop(event, 0), **cut)
 
 
 def configure(level: str, *, json: bool | None = None) -> None:

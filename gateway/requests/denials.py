@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import structlog
 
-from gateway.observability.logs import SparseLog
+from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.security.acls import Requester
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.errors import ErrorCode
 
-LINES_PER_S = 20
 MAX_NAME_CHARACTERS = 249
 """Longer names of resources are cut. A topic name has at most this length; a request may contain longer names."""
 DENIALS = frozenset(

@@ -8,13 +8,14 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from gateway.fan_out import fan_out
+from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger())
 
 
 class _Partition(Protocol):

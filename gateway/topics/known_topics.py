@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from gateway.background import run_once, run_shared
+from gateway.observability.logs import SparseLog
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import PartitionedTopic
@@ -35,7 +36,7 @@ MAX_PARALLEL_REQUESTS = 16
 
 T = TypeVar("T")
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger())
 
 
 class Listing(NamedTuple):

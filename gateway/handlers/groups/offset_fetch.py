@@ -18,6 +18,7 @@ from coordinator.topics import DeletedTopic, TopicPartition
 from gateway.busy_time import run_part
 from gateway.errors import KafkaError
 from gateway.fan_out import fan_out
+from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
@@ -32,7 +33,7 @@ _Topic = OffsetFetchResponse.OffsetFetchResponseTopic
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
 _TopicOfGroup = _Group.OffsetFetchResponseTopics
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger())
 
 
 class _AskedTopic(Protocol):

@@ -6,6 +6,7 @@ import structlog
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
+from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.named_partitions import led_topic_of
@@ -19,7 +20,7 @@ NO_WATERMARK = -1
 _Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
 _Partition = _Topic.DeleteRecordsPartitionResult
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger())
 
 
 async def handle(call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse:

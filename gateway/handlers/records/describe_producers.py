@@ -8,6 +8,7 @@ from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
 from gateway.log.transactions.log_transactions import LogTransactions
 from gateway.log.writing.producer_state import ActiveProducer
+from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.named_partitions import led_topic_of
@@ -21,7 +22,7 @@ NO_TRANSACTION = -1
 _Topic = DescribeProducersResponse.TopicResponse
 _Partition = _Topic.PartitionResponse
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger())
 
 
 async def handle(call: Call[DescribeProducersRequest]) -> DescribeProducersResponse:

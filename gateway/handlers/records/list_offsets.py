@@ -21,6 +21,7 @@ from gateway.fan_out import fan_out
 from gateway.log.partition_log import PartitionLog
 from gateway.log.reading.log_start import START_AGE_S
 from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
+from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import check_leader
 from gateway.requests.call import Call
@@ -65,7 +66,7 @@ class _Row(_Partition):
             self.offset = self.offset if end is None else end
 
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger())
 
 
 def handle(call: Call[ListOffsetsRequest]) -> Reply:

@@ -14,6 +14,7 @@ from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
 from gateway.handlers.records.list_offsets import RECORDS_EPOCH
+from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.named_partitions import led_topic_of
@@ -28,7 +29,7 @@ _Asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartiti
 _Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 _Partition = _Topic.EpochEndOffset
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger())
 
 
 async def handle(call: Call[OffsetForLeaderEpochRequest]) -> OffsetForLeaderEpochResponse:

@@ -30,6 +30,7 @@ from gateway.log.writing.checking import (
     Produced,
     check_produced,
 )
+from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.producer import STALLED_S
 from gateway.requests.brokers import check_leader
@@ -56,7 +57,7 @@ ADMIN_CLIENT_ID = "__admin_client"
 _STORAGE_ERRORS = (KafkaError, PulsarError, CorruptBatch, InvalidBatch, TimeoutError, OSError)
 
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger())
 
 
 class ProduceCall:

@@ -8,6 +8,7 @@ from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords,
 from gateway.handlers.records.verification import UnverifiedBatchError
 from gateway.log.partition_log import PartitionLog
 from gateway.log.writing.checking import FIRST_BATCH_VERSION, Produced
+from gateway.observability.logs import SparseLog
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
 from gateway.topics.topic import Topic
@@ -31,7 +32,7 @@ _FOUND_WHILE_APPENDING = {
 }
 """Errors whose answers contain the log start offset, as in Kafka."""
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger())
 
 
 class PartitionAnswer(_PartitionResponse):

@@ -18,6 +18,7 @@ from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
 from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions.marker_appends import MarkerForm
+from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
@@ -39,7 +40,7 @@ _Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 _Topic = _Result.WritableTxnMarkerTopicResult
 _Partition = _Topic.WritableTxnMarkerPartitionResult
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger(), lines=LINES_PER_S)
 
 
 def handle(call: Call[WriteTxnMarkersRequest]) -> Reply:

@@ -9,6 +9,7 @@ import structlog
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out
+from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
@@ -26,7 +27,7 @@ _Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _Partition = _Topic.DescribeTopicPartitionsResponsePartition
 _Cursor = DescribeTopicPartitionsResponse.Cursor
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger())
 
 
 async def handle(call: Call[DescribeTopicPartitionsRequest]) -> DescribeTopicPartitionsResponse:

@@ -15,6 +15,7 @@ import structlog
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import Slices, fan_out
+from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
@@ -33,7 +34,7 @@ _Wanted = MetadataRequest.MetadataRequestTopic
 _Topic = MetadataResponse.MetadataResponseTopic
 _NO_ID = uuid.UUID(int=0)
 
-log = structlog.get_logger()
+log = SparseLog(structlog.get_logger(), lines=LINES_PER_S)
 
 
 async def handle(call: Call[MetadataRequest]) -> MetadataResponse:

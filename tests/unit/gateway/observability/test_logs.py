@@ -6,7 +6,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from gateway.log.entries.log_entry import from_pulsar
-from gateway.observability.logs import SPARSE_S, SparseLog
+from gateway.observability.logs import MAX_FACT_CHARACTERS, SPARSE_S, SparseLog
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, MessageMetadata
@@ -27,6 +27,13 @@ def test_each_event_has_a_line_a_second() -> None:
         ("other", 0, None),
         ("one", 2, 2),
     ]
+
+
+def test_long_texts_are_cut() -> None:
+    with capture_logs() as lines:
+        SparseLog(structlog.get_logger()).info("one", client_id="x" * 30_000, number=1)
+    [line] = lines
+    assert (line["client_id"], line["number"]) == ("x" * MAX_FACT_CHARACTERS, 1)
 
 
 def test_unreadable_entries_do_not_fill_the_log() -> None:

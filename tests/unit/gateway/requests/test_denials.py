@@ -11,6 +11,7 @@ import structlog
 from gateway.config import Config
 from gateway.dispatch import Dispatcher
 from gateway.handlers.table import APIS
+from gateway.observability.logs import LINES_PER_S
 from gateway.observability.metrics import Metrics
 from gateway.requests import denials
 from gateway.requests.call import Call
@@ -82,9 +83,9 @@ def test_what_is_not_shown_and_other_errors_have_none() -> None:
 def test_lines_are_few_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
     call = call_of()
     with structlog.testing.capture_logs() as lines:
-        for number in range(denials.LINES_PER_S * 3):
+        for number in range(LINES_PER_S * 3):
             deny(call, f"{number}" + "x" * 30_000)
-    assert len(lines) <= denials.LINES_PER_S * 2, "one second's, or those of two"
+    assert len(lines) <= LINES_PER_S * 2, "one second's, or those of two"
     assert max(len(line["resource"]) for line in lines) == denials.MAX_NAME_CHARACTERS
 
 
