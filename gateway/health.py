@@ -106,7 +106,8 @@ def _has_token(request: web.Request, file: Path) -> bool:
     except OSError as error:
         log.warning("the token for metrics cannot be read", file=str(file), error=error.strerror)
         return False
-    return scheme.lower() == "bearer" and bool(wanted) and hmac.compare_digest(given.strip().encode(), wanted)
+    token = given.strip().encode(errors="surrogateescape")  # the bytes as they were sent: they need not be UTF-8
+    return scheme.lower() == "bearer" and bool(wanted) and hmac.compare_digest(token, wanted)
 
 
 def _state(reason: str | None, good: str) -> web.Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,21 @@ async def test_metrics_want_a_token_and_probes_do_not(tmp_path: Path) -> None:
             assert await status("/metrics", "Bearer secret") == 200
             assert await status("/metrics", "bearer secret") == 200
             assert [await status(path, None) for path in ("/healthz", "/readyz")] == [200, 200]
+    finally:
+        await server.stop()
+
+
+async def test_a_token_that_is_not_text_is_wrong(tmp_path: Path) -> None:
+    file, port = tmp_path / "token", free_port()
+    file.write_text("secret")
+    settings = HttpSection(host=HOST, port=port, token_file=file)
+    server = HealthServer(settings, Metrics(), lambda: None, lambda: None)
+    await server.start()
+    try:
+        reader, writer = await asyncio.open_connection(HOST, port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\r\n\r\n")
+        assert await reader.readline() == b"HTTP/1.1 401 Unauthorized\r\n"
+        writer.close()
     finally:
         await server.stop()
 
