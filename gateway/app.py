@@ -22,7 +22,7 @@ from gateway.fleet.fleet import Fleet, NodeIdInUse
 from gateway.forwarding.peer_security import PeerSecurity
 from gateway.garbage_collection import GarbageCollection
 from gateway.health import HealthServer
-from gateway.listener_config import AddressSection
+from gateway.listener_config import AddressSection, is_unspecified
 from gateway.log.shared import Shared
 from gateway.login.service import LoginService
 from gateway.namespace import prepare_namespaces
@@ -56,7 +56,10 @@ class _PulsarEvents:
 
 
 def _advertised(listener: AddressSection, port: int) -> Address:
-    return Address(host=listener.advertised_host or listener.host, port=listener.advertised_port or port)
+    host, port = listener.advertised_host or listener.host, listener.advertised_port or port
+    if is_unspecified(host):
+        log.warning("set advertised_host: from other machines, nobody can connect", advertised_host=host, port=port)
+    return Address(host=host, port=port)
 
 
 class Gateway:

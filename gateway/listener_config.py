@@ -33,7 +33,7 @@ class AddressSection(Section):
     port: int = Field(default=9092, ge=0, le=65_535)
     """The port on which the gateway listens."""
     advertised_host: str | None = None
-    """The address that clients get from the gateway. By default `host`."""
+    """The address that clients get from the gateway. By default `host`: set it if that means all addresses."""
     advertised_port: int | None = Field(default=None, ge=1, le=65_535)
     """The port that clients get from the gateway. By default `port`."""
 
@@ -128,6 +128,15 @@ class NamedListenerSection(ListenerSection):
     name: str = Field(min_length=1)
     """Use the same name in all gateways: clients of this listener get the addresses of the other gateways' listeners
     with this name."""
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether a listener on this host has all addresses of the machine. A client that connects to such an address
+    reaches its own machine."""
+    try:
+        return not host or ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def is_loopback(host: str) -> bool:

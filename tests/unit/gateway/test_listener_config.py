@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
+from gateway.app import _advertised
 from gateway.config import Config
+from gateway.listener_config import AddressSection
 from gateway.security_config import TokensSection
 
 TLS = {"certificate": "c.pem", "key": "k.pem"}
@@ -60,6 +63,23 @@ def test_listeners(listener: dict[str, Any]) -> None:
 def test_listeners_that_are_refused(listener: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         config_of(listener, security=TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("address", "warnings"),
+    [
+        ({"host": "0.0.0.0"}, 1),
+        ({"host": "::"}, 1),
+        ({"host": "10.0.0.1", "advertised_host": "0.0.0.0"}, 1),
+        ({"host": "0.0.0.0", "advertised_host": "gateway"}, 0),
+        ({"host": "10.0.0.1"}, 0),
+        ({"host": "gateway"}, 0),
+    ],
+)
+def test_an_address_by_which_clients_reach_themselves(address: dict[str, str], warnings: int) -> None:
+    with capture_logs() as logs:
+        _advertised(AddressSection.model_validate(address), 9092)
+    assert sum("advertised_host" in each["event"] for each in logs) == warnings
 
 
 def test_tokens_need_keys() -> None:
