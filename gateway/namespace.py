@@ -43,6 +43,7 @@ async def prepare_namespaces(admin: AdminClient, settings: PulsarSection, *, cre
         policies = await _create(admin, namespace, settings.retention_minutes)
     _check_policies(namespace, policies)
     _warn_of_auto_creation(namespace, policies, brokers)
+    _warn_of_other_retention(namespace, policies, settings.retention_minutes)
     if system == namespace:
         return
     system_policies = await _policies(admin, system)
@@ -153,6 +154,16 @@ def _check_policies(namespace: str, policies: Mapping[str, Any]) -> None:
             "unused groups keep data beyond the retention time, because the namespace has no message TTL",
             namespace=namespace,
             remedy=f"pulsar-admin namespaces set-message-ttl {namespace} --messageTTL {retention_minutes * 60}",
+        )
+
+
+def _warn_of_other_retention(namespace: str, policies: Mapping[str, Any], shown_minutes: int) -> None:
+    kept_minutes = policies["retention_policies"]["retentionTimeInMinutes"]
+    if kept_minutes != shown_minutes:
+        log.warning(
+            "clients see another default of retention.ms than the namespace has; topics with retention.bytes get it",
+            namespace=namespace,
+            remedy=f"set retention_minutes = {kept_minutes} in [pulsar]",
         )
 
 

@@ -99,6 +99,17 @@ async def test_offsets_that_are_elsewhere_are_not_hidden() -> None:
     assert set(admin.known) == {"kafka/default"}
 
 
+@pytest.mark.parametrize(("minutes", "warned"), [(7 * 24 * 60, False), (60, True), (-1, True)])
+async def test_another_retention_than_clients_see_is_warned_of(minutes: int, warned: bool) -> None:
+    admin = FakeAdmin(tenants={"kafka"})
+    retention = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1}
+    admin.known["kafka/default"] = {**KEPT, "retention_policies": retention, "message_ttl_in_seconds": 1}
+    with capture_logs() as logged:
+        await prepare(admin)
+    remedies = [entry["remedy"] for entry in logged if "retention.ms" in entry["event"]]
+    assert remedies == ([f"set retention_minutes = {minutes} in [pulsar]"] if warned else [])
+
+
 @pytest.mark.parametrize(
     ("override", "broker", "warned"),
     [
