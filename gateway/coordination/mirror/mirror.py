@@ -30,6 +30,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import PulsarError
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.topic import Topic
+from gateway.topics.topic_names import INTERNAL_TOPICS
 
 UPDATE_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 15.0
@@ -292,6 +293,9 @@ class OffsetMirror:
         return offset if offset > committed else None
 
     async def _topic(self, partition: TopicPartition) -> str | None:
+        """None if there is no such partition, or if it is internal: subscriptions would keep what is trimmed."""
+        if partition.topic in INTERNAL_TOPICS:
+            return None
         topic = await self._topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < topic.partitions:
             return None

@@ -19,6 +19,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from gateway.topics.catalog import TopicCatalog
+from gateway.topics.topic_names import INTERNAL_TOPICS
 
 TIMEOUT_S = 10.0
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -94,7 +95,9 @@ class FakeCursors:
 
 class FakeTopics:
     async def get(self, name: str) -> Any:
-        return SimpleNamespace(partitions=999, pulsar_topic=lambda number: f"{name}-{number}") if name == "t" else None
+        if name not in {"t", *INTERNAL_TOPICS}:
+            return None
+        return SimpleNamespace(partitions=999, pulsar_topic=lambda number: f"{name}-{number}")
 
 
 class Harness:

@@ -18,6 +18,7 @@ from gateway.coordination.mirror import schedule as mirror_schedule
 from gateway.coordination.mirror.schedule import MirrorKey, MirrorSchedule
 from gateway.pulsar.errors import ConsumerBusyError, PulsarError, ServiceNotReadyError
 from gateway.topics.topic import Topic
+from gateway.topics.topic_names import INTERNAL_TOPICS
 from tests.unit.gateway.coordination.fake_coordinator import FakeCoordinator
 from tests.unit.gateway.coordination.mirror.mirror_harness import T0, T1, TIMEOUT_S, Harness
 
@@ -121,6 +122,15 @@ async def test_groups_of_other_gateways_and_deleted_topics(harness: Harness) -> 
     harness.commit("g", TopicPartition("t", 999), 7)
     await harness.settle()
     assert harness.cursors.moves == []
+
+
+@pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
+async def test_groups_that_read_internal_topics(harness: Harness, topic: str) -> None:
+    """A subscription would keep what is trimmed: these topics have no message TTL."""
+    harness.commit("monitor", TopicPartition(topic, 0), 7)
+    await harness.settle()
+    assert harness.cursors.moves == []
+    assert await harness.mirror.offsets("monitor", {TopicPartition(topic, 1): NO_OFFSET}) == {}
 
 
 async def test_a_crowd_of_new_groups_is_one_look(harness: Harness) -> None:
