@@ -27,6 +27,7 @@ from gateway.transport.certificates import InvalidCertificate
 from gateway.workers import supervise, worker_config
 
 PIPED_COLUMNS = 200
+MAX_PORT = 65_535
 CONFIGURATION_ERRORS = (UnsupportedCluster, InvalidAuthorizer, InvalidCertificate, InvalidKey)
 """Errors after which the user has to change the configuration, or Pulsar."""
 
@@ -58,8 +59,8 @@ def serve(
 def dev(
     data: Annotated[Path, typer.Option(help="Pulsar's data directory, kept between runs.")] = Path("data"),
     host: Annotated[str, typer.Option(help="Address of the Kafka listener.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of the Kafka listener.")] = 9092,
-    http_port: Annotated[int, typer.Option(help="Port of metrics and health.")] = 9464,
+    port: Annotated[int, typer.Option(min=0, max=MAX_PORT, help="Port of the Kafka listener.")] = 9092,
+    http_port: Annotated[int, typer.Option(min=0, max=MAX_PORT, help="Port of metrics and health.")] = 9464,
     secure: Annotated[bool, typer.Option(help="Use TLS, tokens and ACLs, and write client configurations.")] = False,
 ) -> None:
     """Start a Pulsar standalone and a gateway on it; Ctrl-C stops both."""
@@ -79,7 +80,9 @@ def dev(
 def haproxy(
     gateway: Annotated[list[str], typer.Argument(help="host:port:http_port of each gateway, in order.")],
     bind_host: Annotated[str, typer.Option(help="Address on which haproxy listens.")] = "0.0.0.0",
-    bootstrap_port: Annotated[int, typer.Option(help="Bootstrap port; the gateways' ports follow it.")] = 9092,
+    bootstrap_port: Annotated[
+        int, typer.Option(min=1, max=MAX_PORT, help="Bootstrap port; the gateways' ports follow it.")
+    ] = 9092,
     single_address: Annotated[bool, typer.Option(help="One port for all gateways, which forward requests.")] = False,
 ) -> None:
     """Print haproxy's configuration for a fleet; see docs/guides/deploy.md for what the gateways need."""

@@ -8,11 +8,20 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from typer.testing import CliRunner
 
 from gateway import cli
 from gateway.background import BackgroundFailure
 from gateway.config import Config
 from gateway.fleet.fleet import NodeIdInUse
+
+
+@pytest.mark.parametrize("option", ["--port", "--http-port"])
+def test_an_impossible_port_is_named_before_pulsar_is_started(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    monkeypatch.setattr("gateway.development.develop", None)  # nothing is started, even if the test fails
+    outcome = CliRunner().invoke(cli.app, ["dev", option, "70000"])
+    assert outcome.exit_code == 2
+    assert f"Invalid value for '{option}'" in outcome.output
 
 
 class FakeGateway:
