@@ -88,11 +88,31 @@ def test_empty_partition(conversation: Conversation, version: int) -> None:
 @case("Fetch")
 @pytest.mark.parametrize("codec", CODECS)
 def test_each_codec(conversation: Conversation, version: int, codec: str) -> None:
-    """zstd needs v10: UNSUPPORTED_COMPRESSION_TYPE in older versions, also where the batch would be down-converted."""
+    """A zstd batch cannot be down-converted: UNSUPPORTED_COMPRESSION_TYPE."""
     name = f"fetch-{codec}"
     filled(conversation, CODECS[codec], name)
     read(conversation, version, 0, name=name)
     read(conversation, version, 7, name=name)
+
+
+@case("Fetch")
+@pytest.mark.parametrize("offset", [0, 3])
+def test_topic_that_compresses_with_zstd(conversation: Conversation, version: int, offset: int) -> None:
+    """It needs v10, also where there is nothing to read."""
+    fresh = not conversation.has_topic("fetch-by-zstd")
+    topic = conversation.topic("fetch-by-zstd", configs={"compression.type": "zstd"})
+    if fresh:
+        conversation.client.call("Produce", 9, **produce_fields(9, {topic: {0: batch(records(3))}}))
+    read(conversation, version, offset, name="fetch-by-zstd")
+
+
+@case("Fetch", range(5))
+def test_topic_without_down_conversion(conversation: Conversation, version: int) -> None:
+    fresh = not conversation.has_topic("fetch-unconverted")
+    topic = conversation.topic("fetch-unconverted", configs={"message.downconversion.enable": "false"})
+    if fresh:
+        conversation.client.call("Produce", 9, **produce_fields(9, {topic: {0: batch(records(3))}}))
+    read(conversation, version, 0, name="fetch-unconverted")
 
 
 @case("Fetch", range(4))

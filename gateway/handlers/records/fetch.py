@@ -51,6 +51,7 @@ RACK_VERSION = 11
 TOPIC_ID_VERSION = 13
 LEADER_HINT_VERSION = 16
 SESSION_VERSION = 7
+ZSTD_VERSION = 10
 READ_COMMITTED = 1
 ISOLATION_LEVELS = {0, READ_COMMITTED}
 
@@ -239,7 +240,19 @@ def _check(call: Call[FetchRequest], topic: Topic, fetched: FetchedPartition) ->
         check_leader(call, topic.name, fetched.partition, max(NO_EPOCH, fetched.leader_epoch), _rack(call))
     except KafkaError as error:
         return error.code
+    unreadable = _unreadable(call.version, topic)
+    if unreadable:
+        return unreadable
     return ErrorCode.OFFSET_OUT_OF_RANGE if fetched.fetched_epoch > RECORDS_EPOCH else ErrorCode.NONE
+
+
+def _unreadable(version: int, topic: Topic) -> ErrorCode:
+    """Why consumers of this version get no records of the topic, as in Kafka."""
+    if version < ZSTD_VERSION and topic.config("compression.type") == "zstd":
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    if version < FIRST_BATCH_VERSION and topic.config("message.downconversion.enable") == "false":
+        return ErrorCode.UNSUPPORTED_VERSION
+    return ErrorCode.NONE
 
 
 def _rack(call: Call[FetchRequest]) -> str:

@@ -15,15 +15,17 @@ from dataclasses import replace
 
 from gateway.fetching.fetch_session import FINAL_EPOCH, NO_SESSION, FetchedPartition, FetchSession
 from gateway.handlers.place import Place
-from gateway.handlers.records.fetch import ISOLATION_LEVELS, RESOLVED_AT_ONCE, TOPIC_ID_VERSION
+from gateway.handlers.records.fetch import ISOLATION_LEVELS, RESOLVED_AT_ONCE, TOPIC_ID_VERSION, ZSTD_VERSION
 from gateway.handlers.records.tail_fetch import MAX_TAILS, NotAtTail, TailFetch, Tails
 from gateway.requests.call import Call
 from gateway.requests.context import RequestContext
 from protocol.kafka.codec import decode_request, is_flexible, parse_header
 from protocol.kafka.handwritten.fetch_request import session_epoch_position
-from protocol.kafka.handwritten.fetch_rows import FIRST_VERSION, AskedRow
+from protocol.kafka.handwritten.fetch_rows import AskedRow
 from protocol.kafka.messages.records import FetchRequest
 
+FIRST_VERSION = ZSTD_VERSION
+"""Older versions may not read all topics."""
 MAX_FRAME_BYTES = 16 * 1024
 """Larger requests take the general path: they have hundreds of partitions."""
 LEARNED_FROM = 2

@@ -30,7 +30,6 @@ from typing import NamedTuple
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.lengths import array_length, compact_length, encoded_string
 
-FIRST_VERSION = 9
 FIRST_RACK_VERSION = 11
 FIRST_FLEXIBLE_VERSION = 12
 FIRST_TOPIC_ID_VERSION = 13

@@ -21,7 +21,7 @@ from tests.support.raw_client import encode_request
 from tests.unit.gateway.handlers.both_ways import OTHER, TOPIC, BothWays, Way
 
 VERSIONS = range(4, 19)
-SOME_VERSIONS = (9, 11, 12, 13, 17)
+SOME_VERSIONS = (10, 11, 12, 13, 17)
 SESSION_AT = 4 + 4 + 1 + 4 + 2
 """The position of the session id in responses of flexible versions, which includes their length."""
 BATCHES = 4

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.handlers.records import known_fetch
 from gateway.handlers.records.known_fetch import MAX_FRAME_BYTES
-from protocol.kafka.handwritten.fetch_rows import FIRST_TOPIC_ID_VERSION, FIRST_VERSION
+from protocol.kafka.handwritten.fetch_rows import FIRST_TOPIC_ID_VERSION
 from tests.unit.gateway.handlers.both_ways import OTHER, TOPIC, Way
 from tests.unit.gateway.handlers.records.fetches import (
     END,
@@ -41,7 +41,7 @@ async def test_a_first_fetch_is_not_remembered(both: Fetches, monkeypatch: pytes
 async def test_any_version(both: Fetches, isolation: int) -> None:
     for version in VERSIONS:
         frames = [one(version, offset, isolation_level=isolation) for offset in (0, 1, 3, END - 3, END, 0)]
-        await both.take(*frames, taken=len(frames) - 1 if version >= FIRST_VERSION else 0)
+        await both.take(*frames, taken=len(frames) - 1 if version >= known_fetch.FIRST_VERSION else 0)
 
 
 @pytest.mark.parametrize(
