@@ -181,6 +181,27 @@ def test_compressed_batch_that_is_small_enough(conversation: Conversation, versi
     read_back(conversation, topic)
 
 
+@case("Produce", [2, 3, 11])
+@pytest.mark.parametrize("size", [1000, 3000])
+def test_large_batch_that_the_server_compresses(conversation: Conversation, version: int, size: int) -> None:
+    """Its size as the producer sent it counts, too."""
+    topic = shared(conversation, "produce-smaller", max_message_bytes="2000", compression_type="gzip")
+    produce(conversation, version, topic, encode_records([Record(b"x" * size)], native_magic(version)))
+    read_back(conversation, topic)
+
+
+@case("Produce", [2, 3, 7])
+@pytest.mark.parametrize("timestamp", [T0_MS, FAR_FUTURE_MS])
+def test_bounds_of_timestamps_with_their_defaults(conversation: Conversation, version: int, timestamp: int) -> None:
+    """The older setting counts then."""
+    topic = shared(
+        conversation, "produce-timely-3", message_timestamp_difference_max_ms="3600000",
+        message_timestamp_before_max_ms=str(2**63 - 1), message_timestamp_after_max_ms=str(2**63 - 1),
+    )  # fmt: skip
+    produce(conversation, version, topic, encode_records([Record(b"v", None, timestamp)], native_magic(version)))
+    conversation.say(conversation.end_offset(topic) - conversation.names.start_offset)
+
+
 @case("Produce")
 def test_timestamp_too_late(conversation: Conversation, version: int) -> None:
     topic = shared(conversation, "produce-timely", message_timestamp_after_max_ms="3600000")

@@ -10,6 +10,7 @@ from gateway.config import Limits
 from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords
 from gateway.log.entries.message_entry import Messages, compaction_keys, encode_entry, encode_record
 from gateway.topics.topic import Topic
+from gateway.topics.topic_configs import DEFAULTS
 from protocol.kafka.batch import (
     COMPRESSION_MASK,
     HEADER_BYTES,
@@ -145,13 +146,13 @@ def _opened(
 
 def _accepted(opened: _Opened, topic: Topic, limits: Limits, now_ms: int) -> Produced:
     data, header, plain = opened
+    _check_size(header, topic)  # as it was sent, and as it is stored
     if plain is not None and not topic.writes_messages:  # otherwise `_messages` checks them
         _check_each(plain, header, keyed=topic.compacts)
     if plain is not None and (codec := _codec(topic, header)) != header.compression:
         data = memoryview(recompress(data, header, codec, plain))
         header = parse_header(data)
-    if header.size_bytes > int(topic.config("max.message.bytes")):
-        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+        _check_size(header, topic)
     log_append_time_ms = -1
     if topic.config("message.timestamp.type") == "LogAppendTime":
         data = memoryview(bytearray(data))  # the request's records may be checked once more
@@ -311,15 +312,26 @@ def _messages(plain: bytes, header: BatchHeader, max_bytes: int, *, compacted: b
     return bytes(messages)
 
 
+def _check_size(header: BatchHeader, topic: Topic) -> None:
+    if header.size_bytes > int(topic.config("max.message.bytes")):
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+
+
 def _check_timestamps(header: BatchHeader, topic: Topic, now_ms: int) -> None:
     """Checks the batch's header: its first and its largest timestamp stand for those of its records."""
-    after_ms = topic.configs.get(TIMESTAMP_AFTER) or topic.configs.get(TIMESTAMP_DIFFERENCE)
+    after_ms = _bound(topic, TIMESTAMP_AFTER)
     if after_ms is not None:
         limit = now_ms + int(after_ms)
         if header.max_timestamp > limit:
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"Timestamp {header.max_timestamp} is above {limit}")
-    before_ms = topic.configs.get(TIMESTAMP_BEFORE) or topic.configs.get(TIMESTAMP_DIFFERENCE)
+    before_ms = _bound(topic, TIMESTAMP_BEFORE)
     if before_ms is not None and header.base_timestamp >= 0:
         limit = now_ms - int(before_ms)
         if header.base_timestamp < limit:
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"Timestamp {header.base_timestamp} is below {limit}")
+
+
+def _bound(topic: Topic, name: str) -> str | None:
+    """The older setting, for past and future, counts where this one has its default. None if neither is set."""
+    own = topic.configs.get(name)
+    return topic.configs.get(TIMESTAMP_DIFFERENCE) if own in {None, DEFAULTS[name]} else own

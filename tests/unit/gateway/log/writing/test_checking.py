@@ -98,6 +98,13 @@ def test_the_topic_bounds_the_size() -> None:
     assert check(batch(), to=topic(max_message_bytes=str(len(batch())))) is not None
 
 
+def test_the_size_is_that_of_what_was_sent_too() -> None:
+    large = encode_batch([Record(0, NOW_MS, b"k", bytes(5_000))])
+    for configs in ({"compression_type": "zstd"}, {"compression_type": "zstd", "entry_format": "pulsar"}):
+        assert refusal(large, to=topic(max_message_bytes="2000", **configs)) == ErrorCode.MESSAGE_TOO_LARGE
+        assert check(large, to=topic(max_message_bytes="6000", **configs)) is not None
+
+
 def test_log_append_time_is_stamped_and_signed() -> None:
     records = memoryview(batch(timestamp=5))
     to = topic(message_timestamp_type="LogAppendTime")
@@ -182,6 +189,16 @@ def test_one_bound_for_past_and_future() -> None:
     assert refusal(batch(timestamp=NOW_MS - 1_001), to=bounded) == ErrorCode.INVALID_TIMESTAMP
     assert refusal(batch(timestamp=NOW_MS + 1_001), to=bounded) == ErrorCode.INVALID_TIMESTAMP
     assert check(batch(timestamp=NOW_MS + 1_000), to=bounded) is not None
+
+
+def test_a_bound_that_is_set_to_its_default_is_not_set() -> None:
+    default = str(2**63 - 1)
+    bounded = topic(
+        message_timestamp_difference_max_ms="1000", message_timestamp_before_max_ms=default,
+        message_timestamp_after_max_ms=default,
+    )  # fmt: skip
+    for offset_ms in (-1_001, 1_001):
+        assert refusal(batch(timestamp=NOW_MS + offset_ms), to=bounded) == ErrorCode.INVALID_TIMESTAMP
 
 
 def bomb(records: int, *, size: int = 1) -> bytearray:
