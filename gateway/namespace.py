@@ -17,6 +17,7 @@ from gateway.pulsar.admin_http import AdminError
 from gateway.topics.topic_names import CONSUMER_OFFSETS
 
 INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
+TIME_INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
 KEEP_FOR_EVER = -1
 _FORBIDDEN = frozenset({401, 403})
 _COPIED_POLICIES = ("replication_clusters", "persistence")
@@ -44,6 +45,7 @@ async def prepare_namespaces(admin: AdminClient, settings: PulsarSection, *, cre
     _check_policies(namespace, policies)
     _warn_of_auto_creation(namespace, policies, brokers)
     _warn_of_other_retention(namespace, policies, settings.retention_minutes)
+    _warn_of_publish_times(namespace, policies, brokers)
     if system == namespace:
         return
     system_policies = await _policies(admin, system)
@@ -164,6 +166,17 @@ def _warn_of_other_retention(namespace: str, policies: Mapping[str, Any], shown_
             "clients see another default of retention.ms than the namespace has; topics with retention.bytes get it",
             namespace=namespace,
             remedy=f"set retention_minutes = {kept_minutes} in [pulsar]",
+        )
+
+
+def _warn_of_publish_times(namespace: str, policies: Mapping[str, Any], brokers: Mapping[str, str]) -> None:
+    """Pulsar searches a log by time as if publish times only increased, but copies keep those of their source."""
+    interceptors = brokers.get("brokerEntryMetadataInterceptors", TIME_INTERCEPTOR)  # None are known without the right
+    if len(policies.get("replication_clusters") or ()) > 1 and TIME_INTERCEPTOR not in interceptors:
+        log.warning(
+            "in large partitions, searches by time may miss records, where others were replicated late",
+            namespace=namespace,
+            remedy=f"brokerEntryMetadataInterceptors={INTERCEPTOR},{TIME_INTERCEPTOR} in broker.conf",
         )
 
 

@@ -40,6 +40,9 @@ GATEWAY_NEEDS = {
 }
 """What the gateway requires of any broker."""
 
+BROKER_TIMES = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
+"""Copies from another cluster have the publish times of their source; searches by time need times that increase."""
+
 TOPIC_SETTINGS = {
     "topicLevelPoliciesEnabled": "true",
     "systemTopicEnabled": "true",
@@ -127,9 +130,11 @@ def _near_zookeepers(places: Places, cluster: str, region: str | None) -> list[s
 def broker_settings(places: Places, node: Node) -> Settings:
     place, quorum = places.of(node), places.topology.quorum
     aware = str(places.topology.region_aware(node.cluster)).lower()
+    interceptors = [GATEWAY_NEEDS["brokerEntryMetadataInterceptors"]] + [BROKER_TIMES] * places.topology.replicated
     return {
         **GATEWAY_NEEDS,
         **TOPIC_SETTINGS,
+        "brokerEntryMetadataInterceptors": ",".join(interceptors),
         **metadata_urls(places, node.cluster, node.region),
         "clusterName": node.cluster,
         "advertisedAddress": place.host,

@@ -1,14 +1,18 @@
 """Offsets are dense, and a record is read at the offset of its Produce response, whatever happens in between."""
 
+import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import OFFSET_END, OFFSET_STORED, KafkaError
+from confluent_kafka import OFFSET_END, OFFSET_STORED, KafkaError, TopicPartition
 
 from deploy.local.standalone import PulsarStandalone
+from gateway.namespace import INTERCEPTOR, TIME_INTERCEPTOR
+from protocol.pulsar.entry import encode_message
 from tests.integration.confluent import (
     TIMEOUT_S,
     Record,
@@ -26,6 +30,7 @@ from tests.integration.confluent import (
     watermarks,
 )
 from tests.integration.native import Admin, producer, wait_for
+from tests.integration.odd_entries import Odd, write
 from tests.integration.servers import gateway_on, lone_gateway_on, running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
@@ -328,3 +333,24 @@ def test_entries_older_than_the_index_are_not_in_the_log(tmp_path: Path) -> None
         with running(gateway_on(new, tmp_path / "next gateway")) as gateway:
             assert read_all(gateway.bootstrap, topic) == values(6)
             assert gateway.log_path.read_text().count("the log starts after older entries") == 1
+
+
+@pytest.mark.timeout(300)
+def test_a_search_by_time_finds_what_was_written_before_late_copies(tmp_path: Path) -> None:
+    """Copies from another cluster keep the publish times of their source, and may come late."""
+    now_ms = int(time.time() * 1000)
+    hour_ago_ms = now_ms - 3_600_000
+    settings = {"brokerEntryMetadataInterceptors": f"{INTERCEPTOR},{TIME_INTERCEPTOR}"}
+    with (
+        running(PulsarStandalone(tmp_path / "pulsar", settings=settings)) as server,
+        running(gateway_on(server, tmp_path / "gateway", limits={"timestamp_scan_bytes": 1 << 20})) as gateway,
+    ):
+        topic = unique_topic("late")
+        create_topic(gateway.bootstrap, topic)
+        for time_ms in (now_ms, hour_ago_ms, now_ms):
+            payload = encode_message(bytes(100_000), event_time_ms=time_ms)
+            odd = Odd(payload, metadata={"publish_time": time_ms})
+            asyncio.run(write(server, partition_zero(topic), [odd] * 20))
+        with assigned(gateway.bootstrap, topic) as reader:
+            [found] = reader.offsets_for_times([TopicPartition(topic, 0, now_ms - 1_800_000)], TIMEOUT_S)
+        assert (found.error, found.offset) == (None, 0)

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.config import PulsarSection
-from gateway.namespace import INTERCEPTOR, UnsupportedCluster, prepare_namespaces
+from gateway.namespace import INTERCEPTOR, TIME_INTERCEPTOR, UnsupportedCluster, prepare_namespaces
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import PartitionedTopic
@@ -108,6 +108,24 @@ async def test_another_retention_than_clients_see_is_warned_of(minutes: int, war
         await prepare(admin)
     remedies = [entry["remedy"] for entry in logged if "retention.ms" in entry["event"]]
     assert remedies == ([f"set retention_minutes = {minutes} in [pulsar]"] if warned else [])
+
+
+@pytest.mark.parametrize("clusters", [["eu"], ["eu", "us"]])
+@pytest.mark.parametrize("interceptors", [INTERCEPTOR, f"{INTERCEPTOR},{TIME_INTERCEPTOR}", None])
+async def test_publish_times_of_copies_are_warned_of(
+    monkeypatch: pytest.MonkeyPatch, clusters: list[str], interceptors: str | None
+) -> None:
+    admin = FakeAdmin(tenants={"kafka"})
+    if interceptors is None:
+        monkeypatch.setattr(admin, "runtime_configuration", AsyncMock(side_effect=AdminError(403, "no superuser")))
+    else:
+        settings = {**await admin.runtime_configuration(), "brokerEntryMetadataInterceptors": interceptors}
+        monkeypatch.setattr(admin, "runtime_configuration", AsyncMock(return_value=settings))
+    admin.known["kafka/default"] = {**KEPT, "replication_clusters": clusters}
+    with capture_logs() as logged:
+        await prepare(admin)
+    warned = [entry for entry in logged if "by time" in entry["event"]]
+    assert len(warned) == (len(clusters) > 1 and interceptors == INTERCEPTOR)
 
 
 @pytest.mark.parametrize(
