@@ -22,6 +22,7 @@ from gateway.log.reading.cache import LogTail
 from gateway.log.reading.end_refresh import EndRefresh
 from gateway.log.reading.log_reader import LogReader
 from gateway.log.reading.log_start import LogStart
+from gateway.log.reading.passed_times import PassedTimes
 from gateway.log.reading.read_source import ReadSource
 from gateway.log.reading.receipt_lookup import ReceiptLookup
 from gateway.log.reading.tail_follower import TailFollower
@@ -56,6 +57,7 @@ class PartitionLog:
         topic, resources = pulsar_topic, shared.resources
         self.resources = resources
         self.record_free = RecordFree()
+        self.passed_times = PassedTimes()
         self._shared = shared
         self._end = end = LogEnd[SentEntry](bounds.last, bounds.next_offset)
         self._target = EndTarget()

@@ -22,3 +22,5 @@ class Resources(NamedTuple):
     decoding: DecodingThreads
     writing_turns: OpeningTurns
     """For what a log's first write needs: to open a producer, to take over a name, to read the log's producers."""
+    search_turns: OpeningTurns
+    """For searches by time, each of which reads ahead."""

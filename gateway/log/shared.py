@@ -17,6 +17,9 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 
+MAX_SEARCHES = 8
+"""Searches by time that read at the same time. Each has about a megabyte in memory, but at least an entry."""
+
 
 class Shared:
     """Clients of Pulsar, limits, metrics, and the memory budgets."""
@@ -33,8 +36,8 @@ class Shared:
         """``may_send_idempotent`` returns True while no other gateway can lead a partition that this one leads."""
         self.limits = limits
         self.decoding = DecodingThreads(limits.decoding_threads)
-        turns = OpeningTurns(limits.max_log_openings)
-        self.resources = Resources(client, admin, limits, metrics, self.decoding, turns)
+        turns, search_turns = OpeningTurns(limits.max_log_openings), OpeningTurns(MAX_SEARCHES)
+        self.resources = Resources(client, admin, limits, metrics, self.decoding, turns, search_turns)
         self.may_send_idempotent = may_send_idempotent
         self.names = names or NamedByBroker()
         self.cache = TailCache(limits.cache_budget_bytes, metrics.cache_bytes)

@@ -68,10 +68,12 @@ async def read_entries(
     *,
     read_compacted: bool = False,
     admin: AdminClient | None = None,
+    queued_bytes: int | None = None,
 ) -> AsyncGenerator[Entry, None]:
     """The entries from ``start`` (inclusive) to ``last``. Raises PulsarError, and TimeoutError when no entry arrives.
 
     If no entry arrives, ``admin`` shows whether brokers dispatch none of the remaining entries: then the stream ends.
+    ``queued_bytes`` is the approximate size of the entries that wait for the caller (default: QUEUED_BYTES).
     """
     queue = EntryQueue()
     reader = await client.open_reader(topic, start, queue, read_compacted=read_compacted)
@@ -81,7 +83,8 @@ async def read_entries(
         return admin is not None and await undispatched_end(admin, topic, behind, last) is not None
 
     try:
-        async with aclosing(read_on(reader, queue, last, behind, all_read)) as entries:
+        found = read_on(reader, queue, last, behind, all_read, queued_bytes=queued_bytes)
+        async with aclosing(found) as entries:
             async for entry in entries:
                 yield entry
     finally:
@@ -112,6 +115,8 @@ async def read_on(
     behind: Position,
     all_read: AllRead,
     window: FlowWindow | None = None,
+    *,
+    queued_bytes: int | None = None,
 ) -> AsyncGenerator[Entry, None]:
     """The entries after ``behind``, up to ``last``, from a reader that was just opened for ``queue``.
 
@@ -121,7 +126,7 @@ async def read_on(
     window, permits, message_bytes, slices = window or FlowWindow(), 1, 1, Slices()
     while True:
         await slices.pause()
-        if window.top_up(reader, max(1, min(permits, QUEUED_BYTES // message_bytes))):
+        if window.top_up(reader, max(1, min(permits, (queued_bytes or QUEUED_BYTES) // message_bytes))):
             permits = min(MAX_PERMITS, permits * PERMITS_GROWTH)
         entry = await _next_entry(queue, behind, all_read)
         if entry is None:

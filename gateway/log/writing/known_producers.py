@@ -134,7 +134,7 @@ class KnownProducers:
             self._held.clear()
 
     async def _read_tail(self) -> None:
-        client, admin, limits, _, decoding, turns = self._resources
+        client, admin, limits, _, decoding, turns, _ = self._resources
         async with turns.turn(self, urgent=True):
             self._loading_since = time.monotonic()
             stats = await self._refresh.read_what_others_sent()
