@@ -11,6 +11,9 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 
+SCANNED_AHEAD_BYTES = 1024 * 1024
+"""The approximate size of the entries that wait in memory for a scan that has its turn."""
+
 
 class Resources(NamedTuple):
     """Clients of Pulsar, limits, metrics, decoding threads, and turns."""
@@ -22,5 +25,5 @@ class Resources(NamedTuple):
     decoding: DecodingThreads
     writing_turns: OpeningTurns
     """For what a log's first write needs: to open a producer, to take over a name, to read the log's producers."""
-    search_turns: OpeningTurns
-    """For searches by time, each of which reads ahead."""
+    scan_turns: OpeningTurns
+    """For scans that clients cause in any number of logs, each of which reads ahead: of transactions, and by time."""

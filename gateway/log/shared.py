@@ -17,8 +17,8 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 
-MAX_SEARCHES = 8
-"""Searches by time that read at the same time. Each has about a megabyte in memory, but at least an entry."""
+MAX_SCANS = 8
+"""Scans that read at the same time. Each has about `SCANNED_AHEAD_BYTES` in memory, but at least an entry."""
 
 
 class Shared:
@@ -36,8 +36,8 @@ class Shared:
         """``may_send_idempotent`` returns True while no other gateway can lead a partition that this one leads."""
         self.limits = limits
         self.decoding = DecodingThreads(limits.decoding_threads)
-        turns, search_turns = OpeningTurns(limits.max_log_openings), OpeningTurns(MAX_SEARCHES)
-        self.resources = Resources(client, admin, limits, metrics, self.decoding, turns, search_turns)
+        turns, scan_turns = OpeningTurns(limits.max_log_openings), OpeningTurns(MAX_SCANS)
+        self.resources = Resources(client, admin, limits, metrics, self.decoding, turns, scan_turns)
         self.may_send_idempotent = may_send_idempotent
         self.names = names or NamedByBroker()
         self.cache = TailCache(limits.cache_budget_bytes, metrics.cache_bytes)

@@ -24,6 +24,7 @@ from gateway.log.partition_log import PartitionLog
 from gateway.log.reading.log_start import START_AGE_S
 from gateway.log.reading.passed_times import Passed
 from gateway.log.reading.positions import scan_start
+from gateway.log.resources import SCANNED_AHEAD_BYTES
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Start
@@ -39,8 +40,6 @@ CLOCK_SKEW_MS = 60_000
 
 PART_BYTES = 16 * 1024 * 1024
 """The size of the part of a log that a search reads in one turn."""
-QUEUED_BYTES = 1024 * 1024
-"""The approximate size of the entries that wait in memory for one search that has its turn."""
 HOLD_S = 2.0
 """A search gives its turn to the next one after this time: it waits for Pulsar."""
 
@@ -61,7 +60,7 @@ async def find_by_timestamp(log: PartitionLog, timestamp: int) -> FoundOffset | 
     search = _Search(log, timestamp, await _search_start(log, timestamp), await _last(log))
     found = None
     while found is None and not search.is_over:
-        async with log.resources.search_turns.turn(search, urgent=False, hold_s=HOLD_S):
+        async with log.resources.scan_turns.turn(search, urgent=False, hold_s=HOLD_S):
             found = await search.read_part()
     return found
 
@@ -115,7 +114,7 @@ async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
     await log.start.refresh(at_most_every_s=START_AGE_S)
     if log.end_offset <= log.start.offset:
         return None
-    async with log.resources.search_turns.turn(object(), urgent=False, hold_s=HOLD_S):
+    async with log.resources.scan_turns.turn(object(), urgent=False, hold_s=HOLD_S):
         return await _find_max_timestamp(log)
 
 
@@ -232,7 +231,7 @@ async def _entries(
     client, admin, source = log.resources.client, log.resources.admin, log.source
     found = read_entries(
         client, source.pulsar_topic, start, last, read_compacted=source.compacted, admin=admin,
-        queued_bytes=QUEUED_BYTES,
+        queued_bytes=SCANNED_AHEAD_BYTES,
     )  # fmt: skip
     async with aclosing(found) as entries:
         async for entry in entries:

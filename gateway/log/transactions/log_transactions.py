@@ -284,7 +284,8 @@ class LogTransactions:
 
     async def _load(self, fetch_offset: int) -> None:
         try:
-            await self._load_from(fetch_offset)
+            async with self._resources.scan_turns.turn(self, urgent=True):
+                await self._load_from(fetch_offset)
         except Exception as error:
             log.warning("cannot read the transactions of a log", topic=self._topic, error=repr(error))
             self._failed = True

@@ -9,7 +9,7 @@ from functools import partial
 from gateway.log.entries.decoding import converted
 from gateway.log.entries.entry_stream import read_entries
 from gateway.log.entries.log_entry import from_pulsar, holds_batches
-from gateway.log.resources import Resources
+from gateway.log.resources import SCANNED_AHEAD_BYTES, Resources
 from gateway.log.transactions.cleaned import end_of_view
 from gateway.log.transactions.events import EntryEvents, events_of
 from gateway.pulsar.position import Position
@@ -26,7 +26,10 @@ async def scan_events(
     client, admin, limits, decoding = resources.client, resources.admin, resources.limits, resources.decoding
     convert = partial(from_pulsar, max_bytes=limits.max_decompressed_bytes)
     start: Start = behind if behind.ledger_id >= 0 else "earliest"
-    async with aclosing(read_entries(client, topic, start, last, read_compacted=compacted, admin=admin)) as entries:
+    found = read_entries(
+        client, topic, start, last, read_compacted=compacted, admin=admin, queued_bytes=SCANNED_AHEAD_BYTES
+    )
+    async with aclosing(found) as entries:
         async for entry in entries:
             if entry.position <= behind:
                 continue

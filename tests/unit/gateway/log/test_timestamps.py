@@ -16,7 +16,7 @@ from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.partition_log import PartitionLog
 from gateway.log.reading import passed_times
 from gateway.log.reading.passed_times import Passed, PassedTimes
-from gateway.log.shared import MAX_SEARCHES, Shared
+from gateway.log.shared import MAX_SCANS, Shared
 from gateway.log.timestamps import find_by_timestamp, find_max_timestamp
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
@@ -72,15 +72,15 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> CopiedTopic:
 async def test_few_searches_read_at_the_same_time(topic: CopiedTopic) -> None:
     for _ in range(10):
         topic.add(1)
-    logs = [log_of(topic) for _ in range(5 * MAX_SEARCHES)]
+    logs = [log_of(topic) for _ in range(5 * MAX_SCANS)]
     for each in logs[1:]:
         each.resources = logs[0].resources
     found = await asyncio.gather(*(find_by_timestamp(each, 2) for each in logs))
     assert found == [None] * len(logs)
-    assert 1 < topic.most_reading <= MAX_SEARCHES
+    assert 1 < topic.most_reading <= MAX_SCANS
     topic.most_reading = 0
     await asyncio.gather(*(find_max_timestamp(each) for each in logs))
-    assert 1 < topic.most_reading <= MAX_SEARCHES
+    assert 1 < topic.most_reading <= MAX_SCANS
 
 
 async def test_a_search_whose_client_has_left_is_continued_by_the_next_one(topic: CopiedTopic) -> None:
@@ -106,7 +106,7 @@ async def test_a_search_that_waits_for_pulsar_holds_up_nobody(
     log, silent = log_of(topic), CopiedTopic()
     silent.add(1)
     waiting = []
-    for _ in range(2 * MAX_SEARCHES):
+    for _ in range(2 * MAX_SCANS):
         other = log_of(silent)
         other.resources = log.resources._replace(client=cast(PulsarClient, silent), admin=cast(AdminClient, silent))
         monkeypatch.setattr(FakeReader, "deliver", deliver_unless(silent))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from gateway.errors import KafkaError
 from gateway.log.bounds import transaction_flag
+from gateway.log.shared import MAX_SCANS
+from gateway.log.transactions.log_transactions import LogTransactions
 from gateway.log.transactions.marker_appends import MarkerForm
 from gateway.pulsar.errors import ConnectionLostError
 from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
@@ -17,7 +19,7 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
 from tests.unit.event_loop import let_callbacks_run
-from tests.unit.gateway.log.log_scene import batch
+from tests.unit.gateway.log.log_scene import Scene, batch
 from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided, transactional
 
 ABORT, COMMIT = MarkerType.ABORT, MarkerType.COMMIT
@@ -282,9 +284,14 @@ async def test_transactions_that_could_not_be_read_are_read_again_although_the_t
     await scene.begin(7)
     fresh = await scene.opened()
     loop, timers = asyncio.get_running_loop(), list[Callable[[], object]]()
+
+    def call_later(delay_s: float, callback: Callable[[], object]) -> Mock:
+        timers.extend([callback] if callback == fresh.transactions._retry else [])
+        return Mock()
+
     with monkeypatch.context() as failing:
         failing.setattr(scene.topic, "open_reader", AsyncMock(side_effect=ConnectionLostError("lost")))
-        failing.setattr(loop, "call_later", lambda _, callback: timers.append(callback))
+        failing.setattr(loop, "call_later", call_later)
         fresh.transactions.start_loading(0)
         await let_callbacks_run()
     fresh.transactions.start_loading(0)
@@ -295,3 +302,23 @@ async def test_transactions_that_could_not_be_read_are_read_again_although_the_t
     fresh.transactions.start_loading(0)
     await let_callbacks_run()
     assert fresh.transactions.loaded
+
+
+async def test_few_logs_are_read_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart, clients fetch from thousands of them."""
+    reading, most = 0, 0
+
+    async def load_from(own: LogTransactions, fetch_offset: int) -> None:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        await asyncio.sleep(0)
+        reading -= 1
+        own.loaded = True
+
+    monkeypatch.setattr(LogTransactions, "_load_from", load_from)
+    logs = [Scene().log for _ in range(5 * MAX_SCANS)]
+    for each in logs:
+        each.transactions._resources, each.transactions.loaded = logs[0].resources, False
+    await asyncio.gather(*(each.transactions.prepare() for each in logs))
+    assert 1 < most <= MAX_SCANS
