@@ -95,6 +95,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._reading = True
         self._ended_by_client = False
+        self._is_finishing = False
+        """What the client sends is dropped: it has to send it again, to another gateway."""
         self.last_activity = self._loop.time()
 
     # Opening
@@ -176,6 +178,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None or self._transport.is_closing():
             return
+        if self._is_finishing:
+            return
         self.last_activity = self._loop.time()
         self._client.arrived_s = time.monotonic()
         self._owner.metrics.bytes_in.value += nbytes
@@ -227,7 +231,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         want = not self._pipeline.has_backlog and self._pipeline.ending is None
-        if want:
+        if self._is_finishing:  # with unread data, the system would reset the connection, and discard the answers
+            want = True
+        elif want:
             want = self._pipeline.requests.may_read(self)
         else:
             self._pipeline.requests.forget(self)  # others may read while this connection works
@@ -299,6 +305,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._transport.abort()  # the client does not even read its last answers
         else:
             self.end(reason, **facts)
+
+    def finish(self, reason: str) -> None:
+        """Close the connection when the requests that have begun are answered, and begin no others."""
+        if self.idle:
+            self.end(reason)
+        else:
+            self._pipeline.finish(reason)
+            self._is_finishing = True
+            self.regulate_reading()
 
     def abort(self, reason: str) -> None:
         """Close the connection and discard the answers that the client has not read."""

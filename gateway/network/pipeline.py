@@ -358,7 +358,7 @@ class Pipeline:
         self._request_bytes -= request_bytes
         self.requests.released(request_bytes)
         self._output.write(buffers)
-        if self.ending is not None and not self._answers.places:
+        if self.ending is not None and not self._answers.places and self._serial is None:
             self._output.end(self.ending)
 
     def written_later(self) -> None:
@@ -395,6 +395,11 @@ class Pipeline:
         self._expected = 0
         if not self._answers.places:
             self._output.end(self.ending)
+
+    def finish(self, reason: str) -> None:
+        """Begin no more requests, and close when those that have begun are answered."""
+        self.ending = self.ending or reason
+        self.drop_backlog()
 
     def drop_backlog(self) -> None:
         """The connection is being closed."""

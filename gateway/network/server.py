@@ -144,13 +144,15 @@ class KafkaServer:
             self._tasks.keep_running("certificates", certificates.keep_fresh)
 
     async def stop(self) -> None:
-        """Accept no more connections, give requests in flight a moment to be answered, then close."""
+        """Accept no more connections and requests, give those in flight a moment to be answered, then close."""
         for server in self._listening:
             server.close()
         await self._tasks.close()
+        for connection in tuple(self._connections):
+            connection.finish("shutdown")
         deadline = asyncio.get_running_loop().time() + self.limits.stop_drain_ms / 1000
-        while any(not c.idle for c in self._connections) and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.05)
+        while self._connections and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.05)  # until the last answers are sent, too
         for connection in tuple(self._connections):
             connection.close("shutdown")
         await asyncio.sleep(0)
