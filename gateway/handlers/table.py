@@ -91,13 +91,13 @@ _ROWS = (
         route=routes.BY_GROUP, pipelined=True,
     ),
     Api(groups.OffsetFetchRequest, groups.OffsetFetchResponse, 0, 9, offset_fetch.handle, route=routes.OFFSET_FETCH),
-    Api(groups.FindCoordinatorRequest, groups.FindCoordinatorResponse, 0, 6, at_once(find_coordinator.handle)),
+    Api(groups.FindCoordinatorRequest, groups.FindCoordinatorResponse, 0, 6, awaited(find_coordinator.handle)),
     Api(groups.JoinGroupRequest, groups.JoinGroupResponse, 0, 9, join_group.handle, route=routes.BY_GROUP),
     Api(groups.HeartbeatRequest, groups.HeartbeatResponse, 0, 4, at_once(heartbeat.handle), route=routes.BY_GROUP),
-    Api(groups.LeaveGroupRequest, groups.LeaveGroupResponse, 0, 5, at_once(leave_group.handle), route=routes.BY_GROUP),
+    Api(groups.LeaveGroupRequest, groups.LeaveGroupResponse, 0, 5, leave_group.handle, route=routes.BY_GROUP),
     Api(groups.SyncGroupRequest, groups.SyncGroupResponse, 0, 5, sync_group.handle, route=routes.BY_GROUP),
     Api(
-        groups.DescribeGroupsRequest, groups.DescribeGroupsResponse, 0, 6, at_once(describe_groups.handle),
+        groups.DescribeGroupsRequest, groups.DescribeGroupsResponse, 0, 6, awaited(describe_groups.handle),
         route=routes.DESCRIBE_GROUPS,
     ),
     Api(
@@ -179,7 +179,7 @@ _ROWS = (
     ),
     Api(
         security.DescribeUserScramCredentialsRequest, security.DescribeUserScramCredentialsResponse,
-        0, 0, at_once(describe_user_scram_credentials.handle),
+        0, 0, awaited(describe_user_scram_credentials.handle),
     ),
     Api(
         security.AlterUserScramCredentialsRequest, security.AlterUserScramCredentialsResponse,
@@ -192,7 +192,7 @@ _ROWS = (
     ),
     Api(
         transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse,
-        0, 0, at_once(describe_transactions.handle), route=routes.DESCRIBE_TRANSACTIONS,
+        0, 0, awaited(describe_transactions.handle), route=routes.DESCRIBE_TRANSACTIONS,
     ),
     Api(
         transactions.ListTransactionsRequest, transactions.ListTransactionsResponse,
@@ -204,7 +204,7 @@ _ROWS = (
     ),
     Api(
         groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse,
-        0, 1, at_once(consumer_group_describe.handle), route=routes.CONSUMER_GROUP_DESCRIBE,
+        0, 1, awaited(consumer_group_describe.handle), route=routes.CONSUMER_GROUP_DESCRIBE,
     ),
     Api(
         cluster.ListConfigResourcesRequest, cluster.ListConfigResourcesResponse,

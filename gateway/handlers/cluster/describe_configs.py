@@ -5,14 +5,17 @@ Resources are topics, this gateway, and groups, as in Kafka 4. There are no logg
 
 from __future__ import annotations
 
+from functools import partial
+from typing import NamedTuple
+
 from gateway.coordination.groups.group_configs import DOCUMENTATION
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.broker_configs import SOURCE_DEFAULT, SOURCE_GROUP, Synonym, broker_configs, effective_configs
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
 from gateway.requests.config_resources import ResourceType, broker_id
+from gateway.requests.repeated import look_up_each
 from gateway.topics import topic_names
 from gateway.topics.config_values import ConfigType
 from protocol.kafka.errors import ErrorCode
@@ -30,23 +33,34 @@ async def handle(call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
     if unknown:  # As in Kafka, this fails the whole request.
         text = f"Unexpected resource type {', '.join(map(str, sorted(unknown)))}"
         return DescribeConfigsResponse(results=[_failed(call, resource, _invalid(text)) for resource in resources])
-    results = await fan_out(lambda resource: _describe(call, resource), resources, at_once=1)
+    too_often = _invalid("The resource appears too often.")
+    named = [_Asked(each.resource_type, each.resource_name, tuple(each.configuration_keys or ())) for each in resources]
+    results = await look_up_each(
+        named, partial(_describe, call), lambda asked: _failed(call, asked, too_often), at_once=1
+    )
     return DescribeConfigsResponse(results=results)
 
 
-async def _describe(call: Call[DescribeConfigsRequest], resource: _Resource) -> _Result:
+class _Asked(NamedTuple):
+    resource_type: int
+    resource_name: str
+    keys: tuple[str, ...]
+    """None means all."""
+
+
+async def _describe(call: Call[DescribeConfigsRequest], resource: _Asked) -> _Result:
     try:
         rows = await _ROWS[ResourceType(resource.resource_type)](call, resource.resource_name)
     except (KafkaError, PulsarError) as error:
         return _failed(call, resource, error)
-    keys = resource.configuration_keys
+    keys = resource.keys
     return _Result(
         error_code=0, error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name,
         configs=[row for row in rows if not keys or row.name in keys],
     )  # fmt: skip
 
 
-def _failed(call: Call, resource: _Resource, error: KafkaError | PulsarError) -> _Result:
+def _failed(call: Call, resource: _Resource | _Asked, error: KafkaError | PulsarError) -> _Result:
     code = error_code(error)
     call.count_error(code)
     return _Result(

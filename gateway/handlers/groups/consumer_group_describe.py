@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from coordinator.group.messages import DescribedConsumer, DescribedConsumerGroup, PartitionsByTopicId
 from gateway.requests.call import Call
+from gateway.requests.repeated import answer_each
 from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -16,8 +17,13 @@ _GROUP = ConsumerGroupDescribeResponse.DescribedGroup
 _ASSIGNMENT = _GROUP.Member.Assignment
 
 
-def handle(call: Call[ConsumerGroupDescribeRequest]) -> ConsumerGroupDescribeResponse:
-    return ConsumerGroupDescribeResponse(groups=[_row(call, _describe(call, name)) for name in call.request.group_ids])
+async def handle(call: Call[ConsumerGroupDescribeRequest]) -> ConsumerGroupDescribeResponse:
+    rows = await answer_each(
+        call.request.group_ids,
+        lambda group_id: _row(call, _describe(call, group_id)),
+        lambda group_id: _GROUP(error_code=ErrorCode.INVALID_REQUEST, group_id=group_id),
+    )
+    return ConsumerGroupDescribeResponse(groups=rows)
 
 
 def _describe(call: Call, group_id: str) -> DescribedConsumerGroup:

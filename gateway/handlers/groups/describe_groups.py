@@ -9,6 +9,7 @@ from __future__ import annotations
 from coordinator.group.classic.states import ClassicGroupState
 from coordinator.group.messages import DescribedGroup
 from gateway.requests.call import Call
+from gateway.requests.repeated import answer_each
 from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -17,8 +18,13 @@ NOT_FOUND_VERSION = 6
 _Row = DescribeGroupsResponse.DescribedGroup
 
 
-def handle(call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(groups=[_row(call, _describe(call, group_id)) for group_id in call.request.groups])
+async def handle(call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
+    rows = await answer_each(
+        call.request.groups,
+        lambda group_id: _row(call, _describe(call, group_id)),
+        lambda group_id: _row(call, DescribedGroup(ErrorCode.INVALID_REQUEST, group_id)),
+    )
+    return DescribeGroupsResponse(groups=rows)
 
 
 def _describe(call: Call, group_id: str) -> DescribedGroup:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from coordinator.fleet.messages import NO_TRANSACTIONS
+from gateway.fan_out import Slices
 from gateway.requests.brokers import NOBODY, Brokers
 from gateway.requests.call import Call
 from gateway.requests.cluster import Node
@@ -26,14 +27,19 @@ class KeyType(IntEnum):
     SHARE = 2
 
 
-def handle(call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
+async def handle(call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
     request = call.request
     if call.version < SEVERAL_VERSION:
         code, text, node = _find(call, request.key)
         return FindCoordinatorResponse(
             error_code=code, error_message=text, node_id=node.node_id, host=node.host, port=node.port
         )
-    return FindCoordinatorResponse(coordinators=[_row(call, key) for key in request.coordinator_keys or ()])
+    slices, rows = Slices(), dict[str, FindCoordinatorResponse.Coordinator]()
+    for key in request.coordinator_keys or ():
+        await slices.pause()
+        if key not in rows:
+            rows[key] = _row(call, key)
+    return FindCoordinatorResponse(coordinators=[rows[key] for key in request.coordinator_keys or ()])
 
 
 def _row(call: Call[FindCoordinatorRequest], key: str) -> FindCoordinatorResponse.Coordinator:

@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
-from coordinator.group.messages import LeaveRequest, LeavingMember
+from collections.abc import Sequence
+
+from coordinator.group.messages import LeaveRequest, LeaveResponse, LeavingMember
+from gateway.fan_out import Slices
 from gateway.requests.call import Call
+from gateway.requests.reply import Reply
+from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import LeaveGroupRequest, LeaveGroupResponse
 
 SEVERAL_VERSION = 3
+AT_ONCE = 100
+"""Members that leave without giving others their turn."""
 
 
-def handle(call: Call[LeaveGroupRequest]) -> LeaveGroupResponse:
-    request = call.request
+def handle(call: Call[LeaveGroupRequest]) -> Reply:
     members = _members(call)
-    asked = LeaveRequest(request.group_id, members)
-    answer = call.cluster.groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.leave(asked, now_ms))
+    if len(members) > AT_ONCE:
+        return Reply.after(_leave_in_slices(call, members))
+    return Reply(_response(call, members, _leave(call, members)))
+
+
+async def _leave_in_slices(call: Call[LeaveGroupRequest], members: Sequence[LeavingMember]) -> Reply:
+    slices, errors = Slices(), list[ErrorCode]()
+    for start in range(0, len(members), AT_ONCE):
+        await slices.pause()
+        answer = _leave(call, members[start : start + AT_ONCE])
+        if answer.error:
+            return Reply(_response(call, members, answer))
+        errors += answer.member_errors
+    return Reply(_response(call, members, LeaveResponse(ErrorCode.NONE, errors)))
+
+
+def _leave(call: Call[LeaveGroupRequest], members: Sequence[LeavingMember]) -> LeaveResponse:
+    asked = LeaveRequest(call.request.group_id, members)
+    return call.cluster.groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.leave(asked, now_ms))
+
+
+def _response(
+    call: Call[LeaveGroupRequest], members: Sequence[LeavingMember], answer: LeaveResponse
+) -> LeaveGroupResponse:
     if call.version < SEVERAL_VERSION:
         return LeaveGroupResponse(error_code=answer.error or next(iter(answer.member_errors), 0))
     row = LeaveGroupResponse.MemberResponse

@@ -8,6 +8,7 @@ A partition without a committed offset is looked up among Pulsar's subscriptions
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from gateway.fan_out import fan_out
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
+from gateway.requests.repeated import MAX_TIMES
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
@@ -49,7 +51,8 @@ def handle(call: Call[OffsetFetchRequest]) -> Reply:
 async def _answer(call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
     request = call.request
     if call.version >= SEVERAL_VERSION:
-        return OffsetFetchResponse(groups=await fan_out(lambda group: _group(call, group), request.groups))
+        times = Counter(group.group_id for group in request.groups)
+        return OffsetFetchResponse(groups=await fan_out(lambda group: _group(call, group, times), request.groups))
     asked = FetchOffsetsRequest(request.group_id, _partitions(request.topics), request.require_stable)
     answer = await _fetch(call, asked)
     offsets = dict(answer.offsets)
@@ -58,7 +61,13 @@ async def _answer(call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
     return OffsetFetchResponse(error_code=answer.error, topics=_topics(offsets))
 
 
-async def _group(call: Call[OffsetFetchRequest], group: OffsetFetchRequest.OffsetFetchRequestGroup) -> _Group:
+async def _group(
+    call: Call[OffsetFetchRequest], group: OffsetFetchRequest.OffsetFetchRequestGroup, times: Counter[str]
+) -> _Group:
+    """`times` says how often each group is named."""
+    if times[group.group_id] > MAX_TIMES:
+        call.count_error(ErrorCode.INVALID_REQUEST)
+        return _Group(group_id=group.group_id, error_code=ErrorCode.INVALID_REQUEST)
     asked = FetchOffsetsRequest(
         group.group_id, _partitions(group.topics), call.request.require_stable, group.member_id, group.member_epoch
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import structlog
 
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import fan_out
+from gateway.fan_out import AT_ONCE
 from gateway.log.transactions.log_transactions import LogTransactions
 from gateway.log.writing.producer_state import ActiveProducer
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.named_partitions import led_topic_of
+from gateway.requests.repeated import look_up_each
 from gateway.topics import topic_names
 from protocol.kafka.batch import NO_SEQUENCE, NO_TIMESTAMP
 from protocol.kafka.errors import ErrorCode
@@ -28,12 +29,17 @@ log = SparseLog(structlog.get_logger())
 async def handle(call: Call[DescribeProducersRequest]) -> DescribeProducersResponse:
     topics = call.request.topics
     asked = [(topic.name, number) for topic in topics for number in topic.partition_indexes]
-    rows = iter(await fan_out(lambda each: _partition(call, *each), asked))
+    found = await look_up_each(asked, lambda each: _partition(call, *each), _named_too_often, at_once=AT_ONCE)
+    rows = iter(found)
     return DescribeProducersResponse(
         topics=[
             _Topic(name=topic.name, partitions=[next(rows) for _ in topic.partition_indexes]) for topic in topics
         ]
     )
+
+
+def _named_too_often(asked: tuple[str, int]) -> _Partition:
+    return _Partition(partition_index=asked[1], error_code=ErrorCode.INVALID_REQUEST, active_producers=[])
 
 
 async def _partition(call: Call, name: str, partition: int) -> _Partition:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import Slices
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.security.quota_entities import invalid_entity, invalid_quota
@@ -21,7 +22,9 @@ async def handle(call: Call[AlterClientQuotasRequest]) -> AlterClientQuotasRespo
     """Each entity is altered completely or not at all."""
     changes: Changes = {}
     errors: dict[Entity, KafkaError | None] = {}
+    slices = Slices()
     for entry in call.request.entries:
+        await slices.pause()
         entity = _entity(entry)
         try:
             if entity in errors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from gateway.fan_out import Slices
 from gateway.requests.call import Call
 from gateway.security.records import MECHANISM_CODES
 from protocol.kafka.errors import ErrorCode
@@ -15,15 +16,18 @@ from protocol.kafka.messages.security import (
 _Row = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 
 
-def handle(call: Call[DescribeUserScramCredentialsRequest]) -> DescribeUserScramCredentialsResponse:
+async def handle(call: Call[DescribeUserScramCredentialsRequest]) -> DescribeUserScramCredentialsResponse:
     known: dict[str, list[_Row.CredentialInfo]] = {}
     for key, credential in sorted(call.cluster.security.state.scram.items(), key=lambda item: item[0].mechanism.value):
         info = _Row.CredentialInfo(mechanism=MECHANISM_CODES[key.mechanism], iterations=credential.iterations)
         known.setdefault(key.user, []).append(info)
     asked = Counter(user.name for user in call.request.users or ()) or Counter(known)
-    results = [_row(user, times, known.get(user, []), named=bool(call.request.users)) for user, times in asked.items()]
-    for row in results:
+    slices, results = Slices(), []
+    for user, times in asked.items():
+        await slices.pause()
+        row = _row(user, times, known.get(user, []), named=bool(call.request.users))
         call.count_error(ErrorCode(row.error_code))
+        results.append(row)
     return DescribeUserScramCredentialsResponse(results=results)
 
 

@@ -8,15 +8,20 @@ from itertools import groupby
 from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import DescribedTransaction
 from gateway.requests.call import Call
+from gateway.requests.repeated import answer_each
+from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 
 _Row = DescribeTransactionsResponse.TransactionState
 
 
-def handle(call: Call[DescribeTransactionsRequest]) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[_row(call, _describe(call, name)) for name in call.request.transactional_ids]
+async def handle(call: Call[DescribeTransactionsRequest]) -> DescribeTransactionsResponse:
+    rows = await answer_each(
+        call.request.transactional_ids,
+        lambda name: _row(call, _describe(call, name)),
+        lambda name: _Row(error_code=ErrorCode.INVALID_REQUEST, transactional_id=name),
     )
+    return DescribeTransactionsResponse(transaction_states=rows)
 
 
 def _describe(call: Call, transactional_id: str) -> DescribedTransaction:

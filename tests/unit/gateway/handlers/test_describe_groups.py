@@ -26,7 +26,7 @@ LOADING = DescribedGroup(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "g")
         (LOADING, 6, (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "", None)),
     ],
 )
-def test_a_group_as_its_version_shows_it(
+async def test_a_group_as_its_version_shows_it(
     group: DescribedGroup, version: int, expected: tuple[int, str, str | None]
 ) -> None:
     cluster = SimpleNamespace(groups=SimpleNamespace(run=lambda group_id, ask: group))
@@ -35,7 +35,7 @@ def test_a_group_as_its_version_shows_it(
         cluster=cluster, context=SimpleNamespace(policy=ALL_ALLOWED), request=request, version=version,
         count_error=lambda code: None,
     )  # fmt: skip
-    response: Any = describe_groups.handle(cast(Any, call))
+    response: Any = await describe_groups.handle(cast(Any, call))
     [row] = response.groups
     assert (row.error_code, row.group_state, row.error_message) == expected
     assert encode_response(DescribeGroupsResponse, version, 1, response)
