@@ -17,12 +17,15 @@ import structlog
 from coordinator.group.consumer.assignment import TopicInfo
 from coordinator.topic_regex import matching
 from gateway.background import report
+from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.known_topics import TopicListener
 
 LIST_MAX_AGE_S = 30.0
 """The maximum age of the list that regular expressions are matched with. Topics created here are added at once."""
+MAX_LOOKUPS = 100
+"""Topics that are looked up one by one."""
 
 log = structlog.get_logger()
 
@@ -71,8 +74,20 @@ class SubscribedTopics(TopicListener):
                 await self._list()
             wanted |= matching(regex, self._names or ())
         unknown = [name for name in wanted if self._catalog.cached(name) is None]
-        await asyncio.gather(*map(self._look_up, unknown))
+        if len(unknown) > MAX_LOOKUPS:
+            unknown = await self._listed(unknown)
+        await fan_out(self._look_up, unknown)
         return wanted
+
+    async def _listed(self, names: Collection[str]) -> list[str]:
+        """Those that exist, and now the others are known to be absent: one listing instead of many requests."""
+        try:
+            existing = await self._catalog.list_names()
+        except PulsarError as error:
+            log.warning("cannot list topics", error=str(error))
+            return []
+        self._absent.update(name for name in names if name not in existing)
+        return [name for name in names if name in existing]
 
     async def _look_up(self, name: str) -> None:
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.group.consumer.assignment import TopicInfo
 from coordinator.topic_regex import InvalidRegexError
-from gateway.coordination.groups.subscribed_topics import SubscribedTopics, Subscriptions
+from gateway.coordination.groups.subscribed_topics import MAX_LOOKUPS, SubscribedTopics, Subscriptions
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.known_topics import TopicListener
@@ -28,12 +28,14 @@ class FakeCatalog:
         self.max_age_s = NEVER_S
         self.away = False
         self.seen: set[str] = set()
+        self.asked: list[str] = []
         self.listener = TopicListener()
 
     def cached(self, name: str) -> Topic | None:
         return self._topic(name) if name in self.seen else None
 
     async def get(self, name: str) -> Topic | None:
+        self.asked.append(name)
         if self.away:
             raise ServiceNotReadyError("away")
         if name in self.topics and name not in self.seen:
@@ -171,3 +173,18 @@ async def test_a_defect_is_not_the_end() -> None:
         await asyncio.sleep(0)
         follower.subscriptions = Subscriptions(["t"], ["t"])
         assert await follower.next_change() == {"t"}
+
+
+async def test_many_names_are_few_requests() -> None:
+    """A member may subscribe to very many topics that do not exist; they are looked up again and again."""
+    catalog = FakeCatalog(there=2)
+    topics = SubscribedTopics(cast(TopicCatalog, catalog))
+    names = ["there", *(f"absent-{number}" for number in range(10 * MAX_LOOKUPS))]
+    assert await topics.learn(names, []) == set(names)
+    assert all(map(topics.is_known, names))
+    assert topics.find("there") == TopicInfo(_id("there").bytes, 2)
+    assert catalog.asked == ["there"]
+    catalog.away = True
+    assert not topics.is_known("other")
+    assert await topics.learn([*names, "other"], []) == {*names, "other"}
+    assert not topics.is_known("other"), "nothing was learned"
