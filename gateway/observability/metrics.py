@@ -90,6 +90,8 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._errors = self._make(Counter, "errors", "Error codes sent to clients", "api", "error")
+        self._by_error: dict[tuple[str, ErrorCode], Counter] = {}
+        """To find a counter by its labels takes 20 µs, and a request may have a hundred thousand rows with errors."""
         self._software = self._make(Counter, "client_software", "ApiVersions requests by client", "name", "version")
         self._software_seen: set[tuple[str, str]] = set()
         self._by_api: dict[tuple[str, int], RequestMetrics] = {}
@@ -220,8 +222,12 @@ class Metrics(Collector):
         return found.values()
 
     def error(self, api: str, code: ErrorCode) -> None:
-        if code is not ErrorCode.NONE:
-            self._errors.labels(api, code.name).inc()
+        if code is ErrorCode.NONE:
+            return
+        known = self._by_error.get((api, code))
+        if known is None:
+            known = self._by_error[api, code] = self._errors.labels(api, code.name)
+        known.inc()
 
     def software(self, name: str, version: str) -> None:
         if (name, version) not in self._software_seen:
