@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -36,23 +37,32 @@ from gateway.pulsar.errors import PulsarError
 
 HOUSEKEEPING_S = 5.0
 WAIT_FOR_PULSAR_S = 2.0
+CLOSED_SHOWN_S = 600.0
+"""Metrics count a broker without a connection for this time: it may be gone for good."""
 
 log = structlog.get_logger()
 
 
-@dataclass
-class _PulsarEvents:
+class PulsarEvents:
     """Counts connections to brokers by state."""
 
-    metrics: Metrics
-    _states: dict[str, ConnectionState] = field(default_factory=dict)
+    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._states: dict[str, tuple[ConnectionState, float]] = {}
+        """By broker: the state of its newest connection, and since when it has this state."""
+        for each in ConnectionState:
+            metrics.pulsar_connections.labels(each.value).set_function(partial(self._count, each))
 
     def on_connection_state(self, broker_url: str, state: ConnectionState, error: PulsarError | None) -> None:
         log.info("pulsar connection", broker=broker_url, state=state.name, error=str(error) if error else None)
-        self._states[broker_url] = state
-        for each in ConnectionState:
-            count = sum(1 for known in self._states.values() if known is each)
-            self.metrics.pulsar_connections.labels(each.name.lower()).set(count)
+        self._states[broker_url] = state, self._clock()
+
+    def _count(self, wanted: ConnectionState) -> int:
+        oldest = self._clock() - CLOSED_SHOWN_S
+        for url, (state, since) in [*self._states.items()]:
+            if state is ConnectionState.CLOSED and since < oldest:
+                del self._states[url]
+        return sum(state is wanted for state, _ in self._states.values())
 
 
 def _advertised(listener: AddressSection, port: int) -> Address:
@@ -73,7 +83,7 @@ class Gateway:
         self._watchdog = LoopWatchdog(self.metrics)
         self._garbage = GarbageCollection()
         self._admin = AdminClient(config.pulsar)
-        self._client = PulsarClient(config.pulsar, _PulsarEvents(self.metrics))
+        self._client = PulsarClient(config.pulsar, PulsarEvents(self.metrics))
         self._fleet = Fleet(self._client, self._admin, config.pulsar.full_system_namespace, config.fleet)
         self._shared = Shared(
             self._client, self._admin, config.limits, self.metrics, self._fleet.may_send_idempotent, self._fleet
