@@ -38,9 +38,9 @@ async def answer_each(
 
 
 async def look_up_each(
-    names: Sequence[Name], answer: Callable[[Name], Awaitable[Row]], refuse: Callable[[Name], Row], *, at_once: int
+    names: Sequence[Name], answer: Callable[[Name], Awaitable[Row]], refuse: Callable[[Name], Row]
 ) -> list[Row]:
-    """As `answer_each`, for answers that have to be waited for, `at_once` at the same time."""
+    """As `answer_each`, for answers that have to be waited for."""
     distinct = list(dict.fromkeys(names))
-    answers = dict(zip(distinct, await fan_out(answer, distinct, at_once=at_once), strict=True))
+    answers = dict(zip(distinct, await fan_out(answer, distinct), strict=True))
     return await answer_each(names, answers.__getitem__, refuse)

@@ -35,9 +35,7 @@ async def handle(call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(results=[_failed(call, resource, _invalid(text)) for resource in resources])
     too_often = _invalid("The resource appears too often.")
     named = [_Asked(each.resource_type, each.resource_name, tuple(each.configuration_keys or ())) for each in resources]
-    results = await look_up_each(
-        named, partial(_describe, call), lambda asked: _failed(call, asked, too_often), at_once=1
-    )
+    results = await look_up_each(named, partial(_describe, call), lambda asked: _failed(call, asked, too_often))
     return DescribeConfigsResponse(results=results)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import structlog
 
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import AT_ONCE
 from gateway.log.transactions.log_transactions import LogTransactions
 from gateway.log.writing.producer_state import ActiveProducer
 from gateway.observability.logs import SparseLog
@@ -29,7 +28,7 @@ log = SparseLog(structlog.get_logger())
 async def handle(call: Call[DescribeProducersRequest]) -> DescribeProducersResponse:
     topics = call.request.topics
     asked = [(topic.name, number) for topic in topics for number in topic.partition_indexes]
-    found = await look_up_each(asked, lambda each: _partition(call, *each), _named_too_often, at_once=AT_ONCE)
+    found = await look_up_each(asked, lambda each: _partition(call, *each), _named_too_often)
     rows = iter(found)
     return DescribeProducersResponse(
         topics=[

@@ -11,6 +11,7 @@ import pytest
 from gateway import fan_out
 from gateway.handlers.groups import leave_group
 from gateway.handlers.table import APIS
+from gateway.pulsar.admin_topics import PartitionedTopic
 from gateway.requests.repeated import MAX_TIMES, answer_each, look_up_each
 from protocol.kafka.codec import decode_response, encode_request
 from protocol.kafka.errors import ErrorCode
@@ -25,6 +26,7 @@ from protocol.kafka.messages.groups import (
 from protocol.kafka.messages.message import Message
 from protocol.kafka.messages.records import DescribeProducersRequest
 from protocol.kafka.messages.transactions import DescribeTransactionsRequest
+from tests.bench.inside.broker import FakeAdminTopics
 from tests.bench.inside.scene import Scene
 
 MANY = 3_000
@@ -104,6 +106,28 @@ async def test_others_have_their_turns(request_: Message, version: int, monkeypa
     assert turns >= steps
 
 
+async def test_configurations_of_topics_are_looked_up_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """User interfaces ask for those of all topics; each needs a request to Pulsar."""
+    scene, reading, most = Scene(), 0, 0
+    for number in range(100):
+        scene.add_topic(f"t{number}")
+    partitioned = FakeAdminTopics.partitioned
+
+    async def slowly(own: FakeAdminTopics, topic: str) -> PartitionedTopic:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        await asyncio.sleep(0)
+        reading -= 1
+        return await partitioned(own, topic)
+
+    monkeypatch.setattr(FakeAdminTopics, "partitioned", slowly)
+    resources = [_Resource(resource_type=TOPIC, resource_name=f"t{number}") for number in range(100)]
+    response = await answered(scene, DescribeConfigsRequest(resources=resources), 4)
+    assert [row.resource_name for row in response.results] == [each.resource_name for each in resources]
+    assert most > 4
+
+
 async def test_each_thing_is_looked_up_once() -> None:
     asked: Counter[str] = Counter()
 
@@ -112,7 +136,7 @@ async def test_each_thing_is_looked_up_once() -> None:
         return name.upper()
 
     names = ["a"] * (MAX_TIMES + 2) + ["b"]
-    rows = await look_up_each(names, look_up, lambda name: "refused", at_once=2)
+    rows = await look_up_each(names, look_up, lambda name: "refused")
     assert rows == ["A"] * MAX_TIMES + ["refused"] * 2 + ["B"]
     assert asked == {"a": 1, "b": 1}
     assert await answer_each([], str.upper, str.lower) == []
