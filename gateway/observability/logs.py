@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import structlog
@@ -57,15 +57,26 @@ class SparseLog:
 def configure(level: str, *, json: bool | None = None) -> None:
     """JSON if the output is not a terminal, columns if it is."""
     as_json = not sys.stderr.isatty() if json is None else json
-    renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()
+    ending: list[structlog.types.Processor] = [structlog.processors.format_exc_info]
+    if as_json:
+        ending.append(structlog.processors.JSONRenderer())
+    else:
+        ending = [_escape, *ending, structlog.dev.ConsoleRenderer()]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            renderer,
+            *ending,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
+
+
+def _escape(_logger: Any, _method: str, facts: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Control characters of names that clients have chosen would write other lines, or command the terminal."""
+    for name, fact in facts.items():
+        if isinstance(fact, str) and not fact.isprintable():
+            facts[name] = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in fact)
+    return facts

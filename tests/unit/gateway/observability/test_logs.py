@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 import structlog
 from structlog.testing import capture_logs
 
 from gateway.log.entries.log_entry import from_pulsar
-from gateway.observability.logs import MAX_FACT_CHARACTERS, SPARSE_S, SparseLog
+from gateway.observability.logs import MAX_FACT_CHARACTERS, SPARSE_S, SparseLog, configure
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, MessageMetadata
+
+
+@pytest.fixture
+def restored_logs() -> Iterator[None]:
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def test_each_event_has_a_line_a_second() -> None:
@@ -34,6 +44,17 @@ def test_long_texts_are_cut() -> None:
         SparseLog(structlog.get_logger()).info("one", client_id="x" * 30_000, number=1)
     [line] = lines
     assert (line["client_id"], line["number"]) == ("x" * MAX_FACT_CHARACTERS, 1)
+
+
+@pytest.mark.parametrize("json", [True, False])
+def test_what_a_client_is_called_writes_no_other_lines(
+    capsys: pytest.CaptureFixture[str], json: bool, restored_logs: None
+) -> None:
+    configure("info", json=json)
+    structlog.get_logger().info("one", client_id="x\nforged", topic="\x1b[2J")
+    [line] = capsys.readouterr().err.splitlines()
+    assert "forged" in line
+    assert "\x1b[2J" not in line
 
 
 def test_unreadable_entries_do_not_fill_the_log() -> None:
