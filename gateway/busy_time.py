@@ -30,15 +30,18 @@ def run_measured(busy: Busy, step: Callable[..., T], *arguments: Any) -> T:
         _measured = before
 
 
-class Measured(Coroutine[Any, Any, T]):
-    """A coroutine whose steps are measured."""
+class Followed(Coroutine[Any, Any, T]):
+    """A coroutine whose result is changed.
 
-    __slots__ = ("_busy", "_then", "_work")
+    If it is closed or cancelled before its first step, so is the coroutine in it. An async function that awaits the
+    coroutine would not do that, and Python would warn of a coroutine that was never awaited.
+    """
 
-    def __init__(self, work: Coroutine[Any, Any, T], busy: Busy, then: Callable[[T], T] | None = None) -> None:
+    __slots__ = ("_then", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, T], then: Callable[[T], T] | None = None) -> None:
         """`then` changes the result."""
         self._work = work
-        self._busy = busy
         self._then = then
 
     def send(self, value: Any) -> Any:
@@ -58,11 +61,27 @@ class Measured(Coroutine[Any, Any, T]):
 
     def _step(self, step: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return run_measured(self._busy, step, *arguments)
+            return self._run(step, *arguments)
         except StopIteration as done:
             if self._then is None:
                 raise
             raise StopIteration(self._then(done.value)) from None
+
+    def _run(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        return step(*arguments)
+
+
+class Measured(Followed[T]):
+    """A coroutine whose steps are measured."""
+
+    __slots__ = ("_busy",)
+
+    def __init__(self, work: Coroutine[Any, Any, T], busy: Busy, then: Callable[[T], T] | None = None) -> None:
+        super().__init__(work, then)
+        self._busy = busy
+
+    def _run(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        return run_measured(self._busy, step, *arguments)
 
 
 def run_part(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -21,10 +21,9 @@ from gateway.authorization.guard import (
     topic_name,
     with_error,
 )
-from gateway.busy_time import run_part
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call, Guard, Handle
-from gateway.requests.reply import Reply
+from gateway.requests.reply import Reply, run_waiting
 from protocol.kafka.acl import NOT_ASKED, AclOperation, ResourceType, bit_field
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import (
@@ -274,7 +273,8 @@ def _subscribed_topics(call: Call[ConsumerGroupHeartbeatRequest], handle: Handle
     if not all(_may_describe_topic(call, name or "") for name in request.subscribed_topic_names or ()):
         call.count_error(_TOPIC_DENIED)
         return Reply(ConsumerGroupHeartbeatResponse(error_code=_TOPIC_DENIED))
-    return Reply.later(run_part(_describable(call, handle(call.asking(request)))))
+    reply = handle(call.asking(request))
+    return Reply.later(run_waiting(_describable(call, reply), reply))
 
 
 async def _describable(call: Call, reply: Reply) -> ConsumerGroupHeartbeatResponse:

@@ -16,7 +16,6 @@ import structlog
 
 from coordinator.fleet.messages import Member
 from gateway.background import run_once
-from gateway.busy_time import run_part
 from gateway.errors import KafkaError
 from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.forwarding.fetch_relay import FetchRelay
@@ -30,7 +29,7 @@ from gateway.requests.call import Call, ClosesConnection, asks
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, RequestContext
 from gateway.requests.policy import ALL_ALLOWED
-from gateway.requests.reply import RelayedResponse, Reply, Response
+from gateway.requests.reply import RelayedResponse, Reply, Response, run_waiting
 from gateway.requests.routes import Route, Shares
 from gateway.topics.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from protocol.kafka.buffers import Buffer
@@ -178,22 +177,17 @@ class Forwarder:
         return self._produce_named(call)
 
     def _produce_named(self, call: Call) -> Reply:
-        order, epoch = self._produce_order, self._leaders.epoch
-        if not order.is_drained(epoch):
+        epoch = self._leaders.epoch
+        if not self._produce_order.is_drained(epoch):
             return Reply.after(self._produce_when_drained(call))
-        reply = self._hand_out(call)
-        if reply.preparation is not None:
-            return Reply.after(self._produced(reply, epoch))
-        order.sent(epoch, reply.future)
-        return reply
+        return self._hand_out(call).when_prepared(partial(self._produced, epoch))
 
     async def _produce_when_drained(self, call: Call) -> Reply:
         while not self._produce_order.is_drained(self._leaders.epoch):
             await self._produce_order.drained()
         return self._produce_named(call)
 
-    async def _produced(self, handing_out: Reply, epoch: int) -> Reply:
-        reply = await handing_out.prepared()
+    def _produced(self, epoch: int, reply: Reply) -> Reply:
         self._produce_order.sent(epoch, reply.future)
         return reply
 
@@ -233,7 +227,7 @@ class Forwarder:
 
     async def _hand_out_shares(self, call: Call, route: Route, shares: Shares[Message]) -> Reply:
         replies = [await self._begin(call.asking(share), leader).prepared() for leader, share in shares.items()]
-        return Reply.later(run_part(merged(route, replies)))
+        return Reply.later(run_waiting(merged(route, replies), *replies))
 
     def _begin(self, call: Call, leader: Member | None) -> Reply:
         if leader is None:

@@ -437,7 +437,4 @@ def _forget(work: asyncio.Future[Any]) -> None:
         return
     outcome = work.result()
     if isinstance(outcome, Reply):
-        if outcome.preparation is not None:
-            outcome.preparation.close()
-        if outcome.future is not None and not outcome.future.cancel():
-            _forget(outcome.future)
+        outcome.abandon()

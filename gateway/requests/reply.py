@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
-from gateway.busy_time import run_part
+from gateway.busy_time import Followed, run_part
 from protocol.kafka.messages.message import Message
 
 
@@ -19,6 +19,7 @@ class RelayedResponse(NamedTuple):
 Response = Message | RelayedResponse | None
 """None: the request has no answer."""
 R = TypeVar("R", bound=Response)
+T = TypeVar("T")
 
 
 class Reply:
@@ -55,13 +56,23 @@ class Reply:
     def then(self, change: Callable[[Any], Response]) -> Reply:
         """The same reply with its response changed. The response must not be a relayed one. It is None for acks=0."""
         if self.preparation is not None:
-            return Reply.after(self._prepared_then(change))
+            return self.when_prepared(lambda reply: reply.then(change))
         if self.future is not None:
-            return Reply.later(run_part(_changed(self.future, change)))
+            return Reply.later(run_waiting(_changed(self.future, change), self))
         return Reply(change(self.response))
 
-    async def _prepared_then(self, change: Callable[[Any], Response]) -> Reply:
-        return (await self.prepared()).then(change)
+    def when_prepared(self, follow: Callable[[Reply], Reply]) -> Reply:
+        """The result of `follow`, which gets this reply after all preparations."""
+        if self.preparation is None:
+            return follow(self)
+        return Reply.after(Followed(self.preparation, lambda reply: reply.when_prepared(follow)))
+
+    def abandon(self) -> None:
+        """The response is not needed any more."""
+        if self.preparation is not None:
+            self.preparation.close()
+        if self.future is not None and not self.future.cancel() and not self.future.cancelled():
+            self.future.exception()  # or else asyncio would log that it was never retrieved
 
     async def prepared(self) -> Reply:
         """The reply after all preparations."""
@@ -74,6 +85,21 @@ class Reply:
         """Wait for the response and return it."""
         reply = await self.prepared()
         return reply.response if reply.future is None else await reply.future
+
+
+def run_waiting(work: Coroutine[Any, Any, T], *replies: Reply) -> asyncio.Task[T]:
+    """Run work that waits for the replies. They are abandoned if the work is cancelled, even before it begins.
+
+    A task that is cancelled before its first step runs nothing: it cannot cancel what it would have waited for.
+    """
+
+    def abandon(task: asyncio.Task[T]) -> None:
+        for reply in replies:
+            reply.abandon()
+
+    task = run_part(work)
+    task.add_done_callback(abandon)
+    return task
 
 
 async def _changed(future: asyncio.Future[Response], change: Callable[[Any], Response]) -> Response:
