@@ -19,8 +19,10 @@ class Record(NamedTuple):
 class Log(Protocol):
     """Of the coordinator alone: a log that another gateway has taken refuses its records."""
 
-    def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
+    def append(self, records: Sequence[Record], on_done: OnAppended, *, irrevocable: bool = False) -> None:
         """Append in order. Call `on_done` exactly once, later (never inside this call) and in the order of appends.
 
-        Calls made in one moment may share one entry of the log, and a large call may need several.
+        Calls made in one moment may share one entry of the log, and a large call may need several. If too much waits,
+        an append is refused (NOT_ENOUGH_REPLICAS), unless it is `irrevocable`: the coordinator's state has changed
+        already, so the log would differ from it until the next coordinator reads the log.
         """

@@ -76,7 +76,7 @@ class Membership:
         old, group = self._groups.get(group_id), ClassicGroup(group_id, now_ms)
         if old is not None:
             group.offsets = old.offsets
-            self._log.append(old.tombstones(), lambda error, now_ms: None)
+            self._log.append(old.tombstones(), lambda error, now_ms: None, irrevocable=True)
         self._groups[group_id] = group
         return group
 
@@ -179,18 +179,12 @@ class Membership:
         self._consumer.cancel_timers(group)
         classic = self._groups[group.group_id] = to_classic_group(group, now_ms)
         group.die(now_ms)
-        tombstones = group.tombstones()
 
         def on_done(error: ErrorCode, now_ms: int) -> None:
-            crowded = error is ErrorCode.NOT_ENOUGH_REPLICAS
-            # Otherwise loading would find the consumer group.
-            if crowded and self._groups.get(group.group_id) is classic:
-                self._log.append(tombstones, on_done)
-            else:
-                on_stored(CONSUMER_APPEND_ERRORS.get(error, error))
+            on_stored(CONSUMER_APPEND_ERRORS.get(error, error))
 
         record = classic.record({member.member_id: member.assignment for member in classic.members.values()})
-        self._log.append([*tombstones, record], on_done)
+        self._log.append([*group.tombstones(), record], on_done, irrevocable=True)
         self._classic.continue_migrated(classic, now_ms)
         return True
 

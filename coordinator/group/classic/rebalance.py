@@ -102,7 +102,7 @@ class ClassicRebalance:
         group.start_generation(now_ms)
         if group.state is ClassicGroupState.EMPTY:
             # If this record is lost, the old members time out.
-            self._log.append([group.record({})], lambda error, now_ms: None)
+            self._log.append([group.record({})], lambda error, now_ms: None, irrevocable=True)
         else:
             self._announce_generation(group, now_ms)
 

@@ -346,7 +346,7 @@ class OffsetCommands(Generic[Owner]):
                     self._on_changed(group_id, offsets)
             on_stored(COMMIT_APPEND_ERRORS.get(error, error))
 
-        self._log.append(records, on_done)
+        self._log.append(records, on_done, irrevocable=True)
 
 
 class _Appends:

@@ -248,7 +248,7 @@ class OffsetTransactions:
             del self._marker_epochs[producer_id]
         records = [encode_record(MarkerEpochKey(producer_id), None) for producer_id in old]
         if records:
-            self._log.append(records, lambda error, now_ms: None)
+            self._log.append(records, lambda error, now_ms: None, irrevocable=True)
 
     def _marker_error(self, marker: EndOfTransaction) -> ErrorCode:
         """A late marker must not end a newer transaction.

@@ -44,6 +44,7 @@ class _Append(NamedTuple):
     size_bytes: int
     on_done: OnAppended
     alone: bool
+    irrevocable: bool
 
 
 @dataclass
@@ -123,17 +124,19 @@ class InternalLog:
 
     # Appending
 
-    def append(self, records: Sequence[Record], on_done: OnAppended, *, alone: bool = False) -> None:
+    def append(
+        self, records: Sequence[Record], on_done: OnAppended, *, alone: bool = False, irrevocable: bool = False
+    ) -> None:
         """`on_done` is called later, in the order of appends: with NONE when the records are durable.
 
         It gets LOST when the log is lost, or the error of a refused append. With `alone`, the records share their
-        entry with no other append.
+        entry with no other append. `irrevocable` as in `coordinator.log`.
         """
         if self.append_filter is not None:
             on_done = self.append_filter(records, on_done)
         messages = [_encode(record) for record in records]
         size = sum(map(len, messages))
-        self._queue.append(_Append(messages, size, on_done, alone))
+        self._queue.append(_Append(messages, size, on_done, alone, irrevocable))
         self._queued_bytes += size
         self.appended_bytes += size
         self._schedule_flush()
@@ -158,19 +161,21 @@ class InternalLog:
 
     def _send_some(self) -> None:
         """Sends one entry full of whole appends, or one append that needs several entries. May refuse them instead."""
+        crowded = self._queued_bytes > MAX_QUEUED_BYTES
         batch: list[_Append] = []
         size = 0
         while self._queue:
             head = self._queue[0]
             if batch and (head.alone or batch[-1].alone or size + head.size_bytes > self._max_entry_bytes()):
                 break
+            if batch and crowded and head.irrevocable != batch[-1].irrevocable:
+                break
             batch.append(self._queue.popleft())
             size += head.size_bytes
-        crowded = self._queued_bytes > MAX_QUEUED_BYTES
         self._queued_bytes -= size
         messages = [message for append in batch for message in append.messages]
         on_done = [append.on_done for append in batch]
-        if crowded:
+        if crowded and not batch[-1].irrevocable:
             self._in_flight.append(_SentEntry(on_done, ErrorCode.NOT_ENOUGH_REPLICAS))
         elif max(map(len, messages), default=0) > self._broker_max_bytes():
             # Only an append that is alone in its batch can hold such a message.

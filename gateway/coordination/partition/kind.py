@@ -38,5 +38,5 @@ class StandIns(Generic[C]):
 class _NoLog:
     epoch = -1
 
-    def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
+    def append(self, records: Sequence[Record], on_done: OnAppended, *, irrevocable: bool = False) -> None:
         raise AssertionError("a coordinator without a partition appends nothing")

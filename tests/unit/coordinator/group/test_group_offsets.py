@@ -231,6 +231,31 @@ class TestDeletion:
         h.finish_all()
         assert fetch(h, T0) == {T0: FetchedOffset(7)}
 
+    def test_an_acknowledged_deletion_stays_though_the_log_has_no_room(self) -> None:
+        h = Harness()
+        h.commit(1)
+        h.commit(1, topic="u")
+        h.auto = False
+        for _ in range(2):  # the client would retry
+            deleted = Parked[DeleteOffsetsResponse]()
+            h.coordinator.delete_offsets("g", [T0], h.now_ms, deleted)
+            h.finish_all(ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert deleted.answer.error is ErrorCode.NONE
+        assert fetch(h) == fetch(reloaded(h)) == {U0: FetchedOffset(1)}
+
+    def test_an_acknowledged_deletion_of_a_group_stays_though_the_log_has_no_room(self) -> None:
+        h = Harness()
+        h.commit(1)
+        h.auto = False
+        answers = []
+        for _ in range(2):
+            deleted = Parked[Any]()
+            h.coordinator.delete_groups(["g"], h.now_ms, deleted)
+            h.finish_all(ErrorCode.NOT_ENOUGH_REPLICAS)
+            answers.append(deleted.answer["g"])
+        assert answers == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
+        assert reloaded(h).coordinator.list_groups().groups == []
+
     def test_groups_without_members(self) -> None:
         h = Harness()
         [leader] = h.stable()

@@ -59,16 +59,16 @@ class Stored(NamedTuple):
 
 
 class TaggedLog(GroupLog):
-    """Recognises appends that delete, and refuses none of them: they look like others."""
+    """Recognises appends that delete: they look like others."""
 
     def __init__(self) -> None:
         super().__init__()
         self.deleting: list[Where] = []
         self.tags: list[list[Where]] = []
 
-    def append(self, records: Sequence[Record], on_done: OnAppended) -> None:
+    def append(self, records: Sequence[Record], on_done: OnAppended, *, irrevocable: bool = False) -> None:
         self.tags.append(self.deleting)
-        super().append(records, on_done)
+        super().append(records, on_done, irrevocable=irrevocable)
 
 
 class OffsetsLife(RuleBasedStateMachine):
@@ -175,9 +175,7 @@ class OffsetsLife(RuleBasedStateMachine):
     def finish_append(self, error: ErrorCode) -> None:
         log = self.h.log
         assert isinstance(log, TaggedLog)
-        deleted = log.tags.pop(0)
-        if deleted:
-            error = ErrorCode.NONE
+        deleted, error = log.tags.pop(0), log.next_outcome(error)
         records = log.waiting[0][0]
         if not error:
             self.store(records, deleted)

@@ -40,12 +40,12 @@ class Harness:
     def producer(self) -> FakeProducer:
         return self.topic.producers[-1]
 
-    def append(self, name: str, *records: Record) -> None:
+    def append(self, name: str, *records: Record, irrevocable: bool = False) -> None:
         def on_done(error: ErrorCode, now_ms: int) -> None:
             assert now_ms == NOW_MS
             self.answers.append((name, error))
 
-        self.log.append(records, on_done)
+        self.log.append(records, on_done, irrevocable=irrevocable)
 
     async def settle(self) -> None:
         for _ in range(10):
@@ -155,6 +155,19 @@ async def test_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     harness.append("next", (b"k", b"v"))
     await harness.settle()
     assert harness.answers[1:] == [("next", ErrorCode.NONE)]
+
+
+async def test_an_irrevocable_append_is_not_refused_in_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(internal_log, "MAX_QUEUED_BYTES", 50)
+    harness = await Harness().open()
+    harness.append("done already", (b"k1", b"v" * 100), irrevocable=True)
+    harness.append("crowd", (b"k2", b"v" * 100))
+    harness.append("done, too", (b"k3", b"v" * 100), irrevocable=True)
+    await harness.settle()
+    assert harness.answers == [
+        ("done already", ErrorCode.NONE), ("crowd", ErrorCode.NOT_ENOUGH_REPLICAS), ("done, too", ErrorCode.NONE)
+    ]  # fmt: skip
+    assert [key for records in harness.topic.records()[1:] for key, _ in records] == [b"k1", b"k3"]
 
 
 async def test_loss_fails_everything_in_order() -> None:
