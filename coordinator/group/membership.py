@@ -76,6 +76,7 @@ class Membership:
         old, group = self._groups.get(group_id), ClassicGroup(group_id, now_ms)
         if old is not None:
             group.offsets = old.offsets
+            old.die(now_ms)
             self._log.append(old.tombstones(), lambda error, now_ms: None, irrevocable=True)
         self._groups[group_id] = group
         return group

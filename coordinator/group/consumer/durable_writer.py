@@ -1,7 +1,9 @@
 """Appends of one group whose state is ahead of its log, such as KIP-848 groups.
 
-The state changes at once; the answer is sent when the records are durable. A failed append does not revert the state:
-its records are written again with the group's next append, before anything newer is acknowledged.
+The state changes at once; the answer is sent when the records are durable. One append is in flight at a time, and the
+next one has all that was written in the meantime. So an append that fails is never followed by a newer one that
+succeeds: its records, which the state cannot take back, are in the next append, before all that is newer. Otherwise the
+next coordinator might believe a member that was removed, and another one that got its partitions.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,54 +11,62 @@ from collections.abc import Callable, Sequence
 from coordinator.log import Log, Record
 from protocol.kafka.errors import ErrorCode
 
+OnDone = Callable[[ErrorCode], None]
+
 
 class DurableWriter:
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._appends = 0
-        self._last_append_of: dict[bytes, int] = {}  # keys of records in flight
-        self._unwritten: dict[bytes, Record] = {}
-        self._in_flight: dict[int, list[Callable[[ErrorCode], None]]] = {}
+        self._in_flight: Sequence[Record] = ()
+        self._refused: dict[bytes, Record] = {}
+        """Records that the log refused, by key; the one that was written last is the last one."""
+        self._queue: list[Record] = []
+        self._waiting: list[OnDone] = []
+        """To be called when all that was written until now is durable, or its append has failed."""
 
     @property
-    def unwritten(self) -> list[Record]:
-        """Records that the log refused, and that nothing newer has replaced."""
-        return list(self._unwritten.values())
+    def keys(self) -> set[bytes]:
+        """Keys of records that the log does not have yet, or of which this is not known."""
+        return {record.key for record in (*self._in_flight, *self._queue)} | self._refused.keys()
 
     def write_with_next(self, records: Sequence[Record]) -> None:
-        self._unwritten.update((record.key, record) for record in records)
+        self._queue += records
 
-    def write(self, records: Sequence[Record], on_done: Callable[[ErrorCode], None]) -> None:
+    def write(self, records: Sequence[Record], on_done: OnDone) -> None:
         """`on_done` is called when these records and all earlier ones are durable, or their append has failed."""
-        for record in records:
-            self._unwritten.pop(record.key, None)
-        outstanding = [*self._unwritten.values(), *records]
-        if not outstanding:
-            self._after_the_last(on_done)
-            return
-        self._unwritten.clear()
-        self._append(outstanding, on_done)
+        self._queue += records
+        self._waiting.append(on_done)
+        if not self._in_flight:
+            self._append()
 
-    def _after_the_last(self, on_done: Callable[[ErrorCode], None]) -> None:
-        if self._in_flight:
-            self._in_flight[self._appends].append(on_done)
+    def close(self) -> None:
+        """The group is not served any more. What was written is appended now, before the group's tombstones."""
+        if self._waiting:
+            self._append()
+
+    def _append(self) -> None:
+        for record in self._queue:
+            self._refused.pop(record.key, None)
+        records, waiting = [*self._refused.values(), *self._queue], self._waiting
+        self._refused, self._queue, self._waiting = {}, [], []
+        if records:
+            self._in_flight = records
+            self._log.append(records, lambda error, now_ms: self._appended(records, waiting, error))
         else:
-            on_done(ErrorCode.NONE)
+            _answer(waiting, ErrorCode.NONE)
 
-    def _append(self, records: list[Record], on_done: Callable[[ErrorCode], None]) -> None:
-        self._appends += 1
-        number = self._appends
-        self._in_flight[number] = [on_done]
-        self._last_append_of.update((record.key, number) for record in records)
-
-        def on_appended(error: ErrorCode, now_ms: int) -> None:
-            waiting = self._in_flight.pop(number)
+    def _appended(self, records: Sequence[Record], waiting: Sequence[OnDone], error: ErrorCode) -> None:
+        if self._in_flight is records:  # otherwise the writer was closed
+            self._in_flight = ()
+        if error is not ErrorCode.NONE:
             for record in records:
-                if self._last_append_of.get(record.key) == number:  # Otherwise a newer one is in flight.
-                    del self._last_append_of[record.key]
-                    if error is not ErrorCode.NONE:
-                        self._unwritten[record.key] = record
-            for waiter in waiting:
-                waiter(error)
+                self._refused.pop(record.key, None)
+                self._refused[record.key] = record
+        _answer(waiting, error)
+        if self._waiting and not self._in_flight:
+            self._append()
 
-        self._log.append(records, on_appended)
+
+def _answer(waiting: Sequence[OnDone], error: ErrorCode) -> None:
+    for on_done in waiting:
+        on_done(error)

@@ -298,7 +298,7 @@ class ConsumerGroup(Group):
         )
 
     def tombstones(self) -> list[Record]:
-        """All records of the group; records that the log refused before are not needed any more."""
+        """All records of the group, also those that the log does not have yet."""
         members = [
             key(self.group_id, member_id)
             for member_id in self.members
@@ -315,8 +315,9 @@ class ConsumerGroup(Group):
             ConsumerGroupMetadataKey(self.group_id),
         ]
         gone = [encode_record(key, None) for key in (*members, *regexes, *own)]
-        keys = {record.key for record in gone}
-        return [*(record for record in self.writer.unwritten if record.key not in keys), *gone]
+        unknown = self.writer.keys - {record.key for record in gone}
+        return [*(Record(key, None) for key in sorted(unknown)), *gone]
 
     def die(self, now_ms: int) -> None:
         self.is_dead = True
+        self.writer.close()

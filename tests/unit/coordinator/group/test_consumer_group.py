@@ -15,7 +15,7 @@ from coordinator.group.records.consumer_group import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 from protocol.kafka.errors import ErrorCode
-from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, Harness, reloaded
+from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, Harness, Parked, reloaded
 
 T, U, L = b"t" * 16, b"u" * 16, b"l" * 16
 ALL_T = {T: set(range(6))}
@@ -116,6 +116,41 @@ def test_what_the_log_refused_is_written_before_the_next_answer(refusal: ErrorCo
     h.finish_all()
     assert again.answer.error is ErrorCode.NONE
     assert reloaded(h).coordinator.describe_consumer_group("g") == h.coordinator.describe_consumer_group("g")
+
+
+@pytest.mark.parametrize("stored", [1, 2])
+def test_nothing_newer_is_stored_before_what_the_log_refused(stored: int) -> None:
+    """The next coordinator would believe a member that was removed, and another one that got its partitions."""
+    h = Harness()
+    h.consumer_heartbeat("m1")
+    h.consumer_heartbeat("m2")
+    h.consumer_heartbeat("m1", 1, owned={T: {0, 1, 2}})
+    h.consumer_heartbeat("m2", 2)
+    h.auto = False
+    left = h.consumer_heartbeat("m2", -1)
+    following = h.consumer_heartbeat("m1", 2)
+    h.log.finish_one(h.now_ms, ErrorCode.NOT_ENOUGH_REPLICAS)
+    for _ in range(stored):
+        if h.log.waiting:
+            h.log.finish_one(h.now_ms)
+    assert left.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert following.answer.assignment == ALL_T
+    assert reloaded(h).coordinator.describe_consumer_group("g") == h.coordinator.describe_consumer_group("g")
+
+
+def test_a_group_that_is_deleted_leaves_nothing_in_the_log() -> None:
+    """Although its last member has left in the meantime."""
+    h = Harness()
+    h.consumer_heartbeat("m1")
+    h.auto = False
+    h.consumer_heartbeat("m1", 1, subscribed_topic_names=["u"])
+    h.consumer_heartbeat("m1", -1)
+    h.coordinator.delete_groups(["g"], h.now_ms, Parked[Any]())
+    h.log.finish_one(h.now_ms, ErrorCode.NOT_ENOUGH_REPLICAS)
+    h.finish_all()
+    assert reloaded(h).coordinator.list_groups().groups == []
+    last = dict(h.log.durable)
+    assert not any(last.values())
 
 
 def test_a_refused_record_that_a_newer_one_replaced_is_not_written_again() -> None:

@@ -147,6 +147,12 @@ class ConsumerGroupLife(RuleBasedStateMachine):
             self.h.log.finish_one(self.h.now_ms, error)
         self.answers_are_believed()
 
+    @rule(error=st.sampled_from([ErrorCode.NONE] * 2 + FAILURES))
+    def log_answers_once(self, error: ErrorCode) -> None:
+        if self.h.log.waiting:
+            self.h.log.finish_one(self.h.now_ms, error)
+        self.answers_are_believed()
+
     @rule()
     def coordinator_moves(self) -> None:
         old = self.h
