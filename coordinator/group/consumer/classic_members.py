@@ -27,6 +27,7 @@ from coordinator.group.messages import (
     SyncResponse,
 )
 from coordinator.group.ports import GROUP_APPEND_ERRORS, NewId
+from coordinator.group.records.fields import MAX_STRING_BYTES
 from coordinator.group.subscription import (
     CONSUMER_PROTOCOL_TYPE,
     MalformedSubscriptionError,
@@ -59,6 +60,8 @@ class ClassicMembers:
 
     def _join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
         """Raises RefusedError and MalformedSubscriptionError."""
+        if len(request.member_id.encode()) > MAX_STRING_BYTES:  # no record can hold it
+            raise RefusedError(ErrorCode.INVALID_REQUEST)
         member_id = request.member_id or self._new_id()
         check_room(group, member_id, self._max_size)
         if not group.supports_classic(request.protocol_type, request.protocols):

@@ -68,8 +68,8 @@ class Changes:
         self.records: list[Record] = []
 
     def make(self, key: Any, value: Any | None) -> None:
-        self.group.apply(Change(key, value))
         self.records.append(encode_record(key, value))
+        self.group.apply(Change(key, value))
 
 
 class ConsumerHeartbeats:

@@ -25,6 +25,16 @@ def test_a_consumer_member_does_not_speak_the_classic_protocol() -> None:
     assert (listed.protocol_type, listed.state, listed.group_type) == ("consumer", "Stable", "consumer")
 
 
+def test_a_member_id_that_no_record_can_hold_is_refused() -> None:
+    """The member would be in the group until the coordinator changes: no timer would run for it."""
+    h = Harness()
+    h.consumer_heartbeat("m1")
+    metadata = b"\0\1\0\0\0\1\0\1t\xff\xff\xff\xff\0\0\0\0"
+    for member_id, error in (("m" * 32_767, ErrorCode.NONE), ("m" * 32_768, ErrorCode.INVALID_REQUEST)):
+        assert h.join(member_id, protocols=[("range", metadata)]).answer.error is error
+    assert [len(each.member_id) for each in h.coordinator.describe_consumer_group("g").members] == [2, 32_767]
+
+
 @pytest.mark.parametrize("fields", [{"protocol_type": "connect"}, {"protocols": [("range", b"?")]}, {}])
 def test_a_live_classic_group_is_not_for_consumer_members(fields: dict[str, Any]) -> None:
     """If its members are not consumers, or the configuration forbids it."""
