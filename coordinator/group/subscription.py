@@ -1,27 +1,26 @@
 """Metadata that members of classic consumer groups exchange through the coordinator: subscriptions and assignments.
 
-ConsumerProtocolSubscription: int16 version | [string] topics | bytes user data | from v1: [string topic, [int32]] owned
+ConsumerProtocolSubscription: int16 version | [string topic] | bytes user data | from v1: [string topic, [int32]] owned
 | fields of newer versions. ConsumerProtocolAssignment: int16 version | [string topic, [int32]] | bytes user data.
-From the later fields of a subscription only the owned partitions are read. Offset deletion and expiry (KIP-211,
-KIP-496), and groups with members of both protocols (KIP-848), use them.
+Strings have an int16 length, arrays and bytes an int32 length, -1 for no user data. From the later fields of a
+subscription only the owned partitions are read. Offset deletion and expiry (KIP-211, KIP-496), and groups with members
+of both protocols (KIP-848), use them. A rebalance reads those of all members, so they are read by hand.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct, pack, unpack_from
+from struct import error as StructError
 from typing import NamedTuple
 
-from construct import Construct, ConstructError, Int16sb, Int32sb, Struct
-
-from coordinator.group.records.fields import STRING, Lengthed, array
+from coordinator.group.records.offset_commit_codec import decode_string, encode_string
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 OWNED_VERSION = 1
+MAX_BYTES = 1024 * 1024
+"""Longer metadata is not read: the event loop waits for it. 5,000 topics need 250 KB, with names of average length."""
 
-_NULLABLE_BYTES = Lengthed(Int32sb, 0, text=False, nullable=True)
-_PARTITIONS = array(Struct(topic=STRING, partitions=array(Int32sb)))
-_HEAD: dict[str, Construct] = {"version": Int16sb, "topics": array(STRING), "user_data": _NULLABLE_BYTES}
-_SUBSCRIPTION = Struct(**_HEAD)
-_SUBSCRIPTION_WITH_OWNED = Struct(**_HEAD, owned=_PARTITIONS)
-_ASSIGNMENT = Struct(version=Int16sb, assigned=_PARTITIONS, user_data=_NULLABLE_BYTES)
+_VERSION, _COUNT = Struct(">h"), Struct(">i")
+_NO_USER_DATA = _COUNT.pack(-1)
 
 PartitionsByTopic = Mapping[str, Sequence[int]]
 
@@ -39,27 +38,33 @@ class Subscription(NamedTuple):
 def read_subscription(metadata: bytes) -> Subscription:
     """Raises MalformedSubscriptionError."""
     try:
-        read = _SUBSCRIPTION.parse(metadata)
-        owned = _SUBSCRIPTION_WITH_OWNED.parse(metadata).owned if read.version >= OWNED_VERSION else ()
-    except (ConstructError, UnicodeDecodeError) as error:
+        version, topics, at = _read_topics(metadata)
+        owned = _read_partitions(metadata, _skip_bytes(metadata, at))[0] if version >= OWNED_VERSION else {}
+    except (StructError, ValueError) as error:
         raise MalformedSubscriptionError(str(error)) from error
-    return Subscription(read.version, frozenset(read.topics), {each.topic: list(each.partitions) for each in owned})
+    return Subscription(version, topics, owned)
 
 
 def read_assignment(data: bytes) -> PartitionsByTopic:
     """Nothing for empty bytes. Raises MalformedSubscriptionError."""
     try:
-        assigned = _ASSIGNMENT.parse(data).assigned if data else ()
-    except (ConstructError, UnicodeDecodeError) as error:
+        if not data:
+            return {}
+        _check_size(data)
+        _VERSION.unpack_from(data)
+        assigned, at = _read_partitions(data, _VERSION.size)
+        _skip_bytes(data, at)
+    except (StructError, ValueError) as error:
         raise MalformedSubscriptionError(str(error)) from error
-    return {each.topic: list(each.partitions) for each in assigned}
+    return assigned
 
 
 def write_assignment(version: int, assigned: PartitionsByTopic) -> bytes:
     """In the consumer protocol's `version`, which is the version of the member's subscription."""
-    rows = [{"topic": topic, "partitions": sorted(partitions)} for topic, partitions in sorted(assigned.items())]
-    data: bytes = _ASSIGNMENT.build({"version": version, "assigned": rows, "user_data": None})
-    return data
+    parts = [_VERSION.pack(version), _COUNT.pack(len(assigned))]
+    for topic, partitions in sorted(assigned.items()):
+        parts += encode_string(topic), pack(f">i{len(partitions)}i", len(partitions), *sorted(partitions))
+    return b"".join((*parts, _NO_USER_DATA))
 
 
 def subscribed_topics(metadata_of_members: Iterable[bytes]) -> frozenset[str] | None:
@@ -67,7 +72,58 @@ def subscribed_topics(metadata_of_members: Iterable[bytes]) -> frozenset[str] | 
     topics: set[str] = set()
     for metadata in metadata_of_members:
         try:
-            topics.update(_SUBSCRIPTION.parse(metadata).topics)
-        except (ConstructError, UnicodeDecodeError):
+            _, of_member, at = _read_topics(metadata)
+            _skip_bytes(metadata, at)
+        except (StructError, ValueError):
             return None
+        topics |= of_member
     return frozenset(topics)
+
+
+# All of these raise struct.error or ValueError. They return the position after what they have read, too.
+
+
+def _check_size(data: bytes) -> None:
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{len(data)} bytes")
+
+
+def _read_topics(metadata: bytes) -> tuple[int, frozenset[str], int]:
+    """The version and the topics of a subscription."""
+    _check_size(metadata)
+    [version] = _VERSION.unpack_from(metadata)
+    count, at = _read_count(metadata, _VERSION.size)
+    topics = []
+    for _ in range(count):
+        topic, at = decode_string(metadata, at)
+        topics.append(topic)
+    return version, frozenset(topics), at
+
+
+def _read_partitions(data: bytes, at: int) -> tuple[dict[str, list[int]], int]:
+    count, at = _read_count(data, at)
+    partitions = {}
+    for _ in range(count):
+        topic, at = decode_string(data, at)
+        length, at = _read_count(data, at)
+        end = at + _COUNT.size * length
+        if end > len(data):
+            raise ValueError("an array that does not end")
+        partitions[topic] = list(unpack_from(f">{length}i", data, at))
+        at = end
+    return partitions, at
+
+
+def _read_count(data: bytes, at: int) -> tuple[int, int]:
+    count: int = _COUNT.unpack_from(data, at)[0]
+    if count < 0:
+        raise ValueError(f"an array of {count}")
+    return count, at + _COUNT.size
+
+
+def _skip_bytes(data: bytes, at: int) -> int:
+    length: int = _COUNT.unpack_from(data, at)[0]
+    end = at + _COUNT.size + max(length, 0)
+    if length < -1 or end > len(data):
+        raise ValueError("bytes that do not end")
+    return end
