@@ -25,7 +25,7 @@ from coordinator.group.records.consumer_group import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, read_assignment, read_subscription
-from coordinator.log import Log
+from coordinator.log import Log, Record
 
 AnyGroup = ClassicGroup | ConsumerGroup
 
@@ -42,20 +42,24 @@ def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> Consumer
         Change(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch)),
         Change(ConsumerGroupTargetAssignmentMetadataKey(group_id), ConsumerGroupTargetAssignmentMetadataValue(epoch)),
     ]
-    for classic in group.members.values():
-        member, key = _to_consumer(group, classic, topics), (group_id, classic.member_id)
-        changes += [
-            Change(ConsumerGroupMemberMetadataKey(*key), member.subscription()),
-            Change(
-                ConsumerGroupTargetAssignmentMemberKey(*key),
-                ConsumerGroupTargetAssignmentMemberValue(to_value(member.assigned)),
-            ),
-            Change(ConsumerGroupCurrentMemberAssignmentKey(*key), member.current()),
-        ]
     for change in changes:
         made.apply(change)
-    made.writer.write_with_next([*group.tombstones(), *(encode_record(each.key, each.value) for each in changes)])
+    records = [*group.tombstones(), *(encode_record(each.key, each.value) for each in changes)]
+    for classic in group.members.values():
+        member = _to_consumer(group, classic, topics)
+        made.add(member)
+        records += _records(group_id, member)
+    made.writer.write_with_next(records)
     return made
+
+
+def _records(group_id: str, member: ConsumerMember) -> list[Record]:
+    key, target = (group_id, member.member_id), ConsumerGroupTargetAssignmentMemberValue(to_value(member.assigned))
+    return [
+        encode_record(ConsumerGroupMemberMetadataKey(*key), member.subscription()),
+        encode_record(ConsumerGroupTargetAssignmentMemberKey(*key), target),
+        encode_record(ConsumerGroupCurrentMemberAssignmentKey(*key), member.current()),
+    ]
 
 
 def _to_consumer(group: ClassicGroup, member: ClassicMember, topics: Topics) -> ConsumerMember:

@@ -110,6 +110,14 @@ class ConsumerGroup(Group):
             case ConsumerGroupCurrentMemberAssignmentKey():
                 self._apply_current(key.member_id, value)
 
+    def add(self, member: ConsumerMember) -> None:
+        """Add a member that owns its target assignment, as its records would."""
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        self.target[member.member_id] = member.assigned
+        self._holders.update(dict.fromkeys(member.held(), member.member_id))
+
     def _apply_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
         before = self.members.get(member_id)
         if before is not None and self.static_members.get(before.instance_id or "") == member_id:

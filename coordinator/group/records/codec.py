@@ -10,11 +10,12 @@ Every key and value starts with its int16 version. The key's version says what t
 A value of None (a tombstone) removes what the key names.
 """
 
+from struct import error as StructError
 from typing import Any
 
 from construct import Construct, ConstructError, Int16sb
 
-from coordinator.group.records import offset_commit_codec
+from coordinator.group.records import consumer_group_codec, offset_commit_codec
 from coordinator.group.records.consumer_group import CONSUMER_RECORDS
 from coordinator.group.records.fields import RecordType
 from coordinator.group.records.group_metadata import GROUP_METADATA
@@ -47,6 +48,9 @@ def encode_record(key: Any, value: Any | None) -> Record:
             return Record(
                 offset_commit_codec.encode_key(key), None if value is None else offset_commit_codec.encode_value(value)
             )
+        if type(key) in consumer_group_codec.KEY_VERSIONS:
+            member = consumer_group_codec.encode_member_key(key)
+            return Record(member, None if value is None else consumer_group_codec.encode_member_value(value))
         if isinstance(key, TransactionalOffsetKey | MarkerEpochKey):
             return encode_transactional(key, value)
         record_type = _BY_CLASS[type(key)]
@@ -55,7 +59,7 @@ def encode_record(key: Any, value: Any | None) -> Record:
             return Record(key_bytes, None)
         version = _write_version(record_type, value)
         return Record(key_bytes, _with_version(version, record_type.values[version], value))
-    except (ConstructError, ValueError) as error:
+    except (ConstructError, StructError, ValueError) as error:
         raise ValueError(f"{type(key).__name__}: {error}") from error
 
 

@@ -47,7 +47,7 @@ def encode_value(value: OffsetCommitValue) -> bytes:
         if value.topic_id:
             head = _VALUE_HEAD_WITH_ID.pack(VALUE_VERSION_WITH_ID, value.offset, value.leader_epoch)
             tail = _VALUE_TAIL.pack(value.commit_timestamp_ms)
-            return head + _varint(len(metadata) + 1) + metadata + tail + _ID_FIELD + value.topic_id
+            return head + encode_varint(len(metadata) + 1) + metadata + tail + _ID_FIELD + value.topic_id
         head = _VALUE_HEAD.pack(VALUE_VERSION, value.offset, value.leader_epoch, len(metadata))
         return head + metadata + _VALUE_TAIL.pack(value.commit_timestamp_ms)
     except StructError as error:
@@ -87,7 +87,7 @@ def _decode_value_with_id(data: bytes) -> OffsetCommitValue | None:
     if end <= head_bytes or data[fields:-_ID_BYTES] != _ID_FIELD:
         return None
     for begin in range(head_bytes + 1, head_bytes + 4):
-        if data[head_bytes:begin] == _varint(end - begin + 1):
+        if data[head_bytes:begin] == encode_varint(end - begin + 1):
             _, offset, leader_epoch = _VALUE_HEAD_WITH_ID.unpack_from(data)
             [commit_timestamp_ms] = _VALUE_TAIL.unpack_from(data, end)
             metadata = data[begin:end].decode()
@@ -95,7 +95,8 @@ def _decode_value_with_id(data: bytes) -> OffsetCommitValue | None:
     return None
 
 
-def _varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
+    """Unsigned."""
     if value <= 0x7F:
         return _SMALL_VARINTS[value]
     encoded = bytearray()

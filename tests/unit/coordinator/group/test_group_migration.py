@@ -177,6 +177,20 @@ def test_a_coordinator_that_takes_over_continues() -> None:
     assert {m.member_id for m in h.coordinator.describe_group("g").members} == {first.member_id, second.member_id}
 
 
+def test_an_upgraded_group_is_what_its_records_say() -> None:
+    h = Harness()
+    first, second = Classic(h, instance_id="i0"), Classic(h)
+    share_out(h, [first, second])
+    Modern(h, "m1").step()
+    groups = [each.coordinator._groups["g"] for each in (h, reloaded(h))]
+    upgraded, loaded = (
+        {name: value for name, value in vars(group).items() if name not in ("writer", "offsets", "topics_are_current")}
+        for group in groups
+    )
+    assert first.member_id in upgraded["members"] and upgraded["_holders"]
+    assert upgraded == loaded
+
+
 def test_static_members_keep_their_place() -> None:
     h = Harness()
     first, second = Classic(h, instance_id="i0"), Classic(h, instance_id="i1")
