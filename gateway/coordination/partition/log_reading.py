@@ -18,7 +18,8 @@ from protocol.pulsar.entry import EntryError, iter_messages
 Replay = Callable[[bytes, bytes | None], None]
 
 SLICE_RECORDS = 250
-"""After this number of records, other tasks may run."""
+RECORD_BYTES = 512
+"""Other tasks may run after this number of records of this size. A group of 1,000 members is one record of 200 KB."""
 MAX_ENTRY_BYTES = 64 * 1024 * 1024
 
 log = structlog.get_logger()
@@ -31,14 +32,15 @@ async def read_records(
 
     Compaction may have removed overwritten records. Raises PulsarError and TimeoutError.
     """
-    count = size = 0
+    size = work = 0
     async with aclosing(read_entries(client, topic, start, end, read_compacted=read_compacted)) as entries:
         async for entry in entries:
             size += len(entry.payload)
             for key, value in _records(topic, entry):
                 replay(key, value)
-                count += 1
-                if count % SLICE_RECORDS == 0:
+                work += 1 if value is None else 1 + len(value) // RECORD_BYTES
+                if work >= SLICE_RECORDS:
+                    work = 0
                     await asyncio.sleep(0)
     return size
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.coordination.partition import internal_log
+from gateway.coordination.partition import internal_log, log_reading
 from gateway.coordination.partition.internal_log import InternalLog, Record
 from gateway.coordination.partition.log_reading import read_records
 from gateway.pulsar.client import PulsarClient
@@ -61,6 +61,20 @@ async def test_replays_all_that_was_written() -> None:
     second = await Harness(first.topic).open()
     written: list[Record] = [(b"k1", b"v1"), (b"k2", b"v2"), (b"k1", None), (b"\xff", b"")]
     assert second.replayed == [BARRIER, *written, BARRIER]
+
+
+@pytest.mark.parametrize(("count", "size_bytes"), [(10 * log_reading.SLICE_RECORDS, 1), (10, 128 * 1024)])
+async def test_other_tasks_run_while_an_entry_is_replayed(count: int, size_bytes: int) -> None:
+    first = await Harness().open()
+    first.append("a", *((b"k%d" % number, b"v" * size_bytes) for number in range(count)))
+    await first.settle()
+    second = Harness(first.topic)
+    opening = asyncio.create_task(second.open())
+    seen = set()
+    while not opening.done():
+        seen.add(len(second.replayed))
+        await asyncio.sleep(0)
+    assert len(seen) >= 10
 
 
 async def test_one_moment_is_one_entry() -> None:
