@@ -59,6 +59,8 @@ class ChunkedMessages:
         return None
 
     def _add(self, uuid: bytes, pieces: list[memoryview], entry: Entry) -> Entry | None:
+        if not pieces:
+            self.size_bytes += len(uuid)  # any producer may give its messages very long names
         pieces.append(entry.payload)
         self._pending[uuid] = pieces
         self.size_bytes += len(entry.payload) + PIECE_BYTES
@@ -70,7 +72,9 @@ class ChunkedMessages:
         return None
 
     def _forget(self, uuid: bytes) -> None:
-        self.size_bytes -= sum(len(piece) + PIECE_BYTES for piece in self._pending.pop(uuid, ()))
+        pieces = self._pending.pop(uuid, None)
+        if pieces is not None:
+            self.size_bytes -= len(uuid) + sum(len(piece) + PIECE_BYTES for piece in pieces)
 
 
 def _is_last(metadata: MessageMetadata) -> bool:

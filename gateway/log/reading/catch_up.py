@@ -35,6 +35,8 @@ PERMITS_GROWTH = 4
 RETRY_S = 0.2
 LOOK_BACK_ENTRIES = (1, 8, 64)
 """The entries to go back for each missing chunk of a large message, by attempt: chunks are mostly close together."""
+MAX_LOOK_BACK_ENTRIES = 10_000
+"""A chunk that would need more is not joined. Any producer may write chunks with impossible numbers."""
 ASK_END_EVERY_S = 1.0
 SILENT_S = 2.0
 """The log has more, but nothing arrived for this time: its start may have moved, or entries are undispatched."""
@@ -94,7 +96,10 @@ class CatchUpReader:
         self._silent_at: Position | None = None
         """The position at the last check for silence."""
         self._chunked = ChunkedMessages(owner.limits.max_decompressed_bytes)
-        self._look_backs: dict[bytes, int] = {}
+        self._look_backs = 0
+        self._looked_back_for = NOTHING
+        """The last chunk for which the reader has looked back, `_look_backs` times. All chunks before it had their
+        attempts."""
         self._looking_back: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._conversions = OrderedConversions(
@@ -206,27 +211,32 @@ class CatchUpReader:
 
     def _looks_back(self, piece: Entry) -> bool:
         """The reader began within a large message: it restarts before it. False if earlier attempts did not help."""
-        uuid = piece.metadata.uuid
-        times = self._look_backs.get(uuid, 0)
-        if times == len(LOOK_BACK_ENTRIES) or piece.index is None or piece.index < self.offset:
+        times = self._look_backs if piece.position == self._looked_back_for else 0
+        if piece.position < self._looked_back_for or times == len(LOOK_BACK_ENTRIES):
             return False
-        self._look_backs[uuid] = times + 1
-        self._looking_back = run_once("look back", self._look_back(piece, LOOK_BACK_ENTRIES[times]))
+        entries = LOOK_BACK_ENTRIES[times] * piece.metadata.chunk_id
+        if entries > MAX_LOOK_BACK_ENTRIES or piece.index is None or piece.index < self.offset:
+            return False
+        self._looked_back_for, self._look_backs = piece.position, times + 1
+        self._looking_back = run_once("look back", self._look_back(piece, entries))
         return True
 
-    async def _look_back(self, piece: Entry, entries_per_piece: int) -> None:
+    async def _look_back(self, piece: Entry, entries: int) -> None:
         try:
             reader, self._reader = self._reader, None
             if reader is not None:
                 await reader.close()
             stats = await self._owner.admin.topics.internal_stats(self.log.pulsar_topic)
-            start = back_from(stats.ledgers, piece.position, entries_per_piece * piece.metadata.chunk_id)
+            start = back_from(stats.ledgers, piece.position, entries)
             self._reader = await self._owner.client.open_reader(
                 self.log.pulsar_topic, start, self, read_compacted=self.log.compacted
             )
         except READ_FAILURES as error:
             self._fail(error)
             self.log.waiters.wake()
+        except Exception as defect:
+            self._fail(defect)
+            raise
         else:
             self._looking_back, self._window = None, FlowWindow()
             self._top_up()
@@ -281,8 +291,11 @@ class CatchUpReader:
             while self._to_check:
                 self._to_check = False
                 await self.log.start.refresh(at_most_every_s=0)
-        except READ_FAILURES as error:
+        except (*READ_FAILURES, KafkaError) as error:  # the log may be closed
             self._fail(error)
+        except Exception as defect:
+            self._fail(defect)
+            raise
         else:
             if self.log.start.offset > missing:
                 self.failed = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -311,7 +324,8 @@ class CatchUpReader:
         return not self._entries and max(self.offset, self._next_offset) < self.log.end_offset
 
     def _fail(self, error: Exception) -> None:
-        log.warning("cannot read", topic=self.log.pulsar_topic, offset=self.offset, error=str(error))
+        """The reader is removed, and the next fetch gets another one."""
+        log.warning("cannot read", topic=self.log.pulsar_topic, offset=self.offset, error=str(error) or repr(error))
         self.failed = error
         asyncio.get_running_loop().call_later(RETRY_S, self.log.waiters.wake)
 
@@ -354,3 +368,6 @@ class CatchUpReader:
             self._watch_silence()
         except READ_FAILURES as error:
             self._fail(error)
+        except Exception as defect:
+            self._fail(defect)
+            raise

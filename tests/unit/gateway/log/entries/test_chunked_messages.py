@@ -72,11 +72,11 @@ def test_a_message_may_not_be_larger_than_the_limit(size: int) -> None:
 
 def test_what_never_ends_is_forgotten() -> None:
     chunked = ChunkedMessages(MAX_BYTES)
-    begun = [piece(b"%d" % number, 0, 2, b"x", number) for number in range(MAX_PENDING + 1)]
+    begun = [piece(b"%02d" % number, 0, 2, b"x", number) for number in range(MAX_PENDING + 1)]
     assert read(chunked, *begun) == []
-    assert chunked.size_bytes == MAX_PENDING * (1 + PIECE_BYTES)
-    assert chunked.lacks_pieces(piece(b"0", 1, 2, b"x"))
-    assert not chunked.lacks_pieces(piece(b"1", 1, 2, b"x"))
+    assert chunked.size_bytes == MAX_PENDING * (len(b"00") + 1 + PIECE_BYTES)
+    assert chunked.lacks_pieces(piece(b"00", 1, 2, b"x"))
+    assert not chunked.lacks_pieces(piece(b"01", 1, 2, b"x"))
 
 
 def test_pieces_without_bytes_are_not_free() -> None:
@@ -87,6 +87,16 @@ def test_pieces_without_bytes_are_not_free() -> None:
         most = max(most, sum(map(len, chunked._pending.values())))
     assert most <= MAX_BYTES // PIECE_BYTES
     assert chunked.size_bytes <= MAX_BYTES
+
+
+def test_the_names_of_messages_are_not_free() -> None:
+    chunked = ChunkedMessages(MAX_BYTES)
+    for number in range(MAX_PENDING):
+        from_pulsar(piece(b"%d" % number + bytes(MAX_BYTES // 2), 0, 2, b"x"), max_bytes=MAX_BYTES, chunked=chunked)
+        assert sum(map(len, chunked._pending)) <= chunked.size_bytes <= MAX_BYTES
+    chunked.join(piece(b"a", 0, 2, b"x"))
+    chunked.join(piece(b"a", 1, 2, b"x"))
+    assert chunked.size_bytes == sum(len(uuid) + 1 + PIECE_BYTES for uuid in chunked._pending)
 
 
 def write_message(topic: FakeTopic, uuid: bytes, pieces: int, between: int = 0) -> None:
@@ -118,6 +128,27 @@ async def test_a_reader_that_begins_within_a_message_looks_back(offset: int, rol
         offset = found.next_offset
     assert whole[-1] == (last, b"".join(b"%d" % number * 10 for number in range(4)))
     assert sum(value != b"plain" for _, value in whole) == 1 + (len(whole) > 1 and whole[0][0] == 1)
+    scene.readers.close_all(scene.log)
+
+
+async def test_a_message_of_impossibly_many_pieces_is_not_looked_for() -> None:
+    """Any producer may write such a piece: all of the log would be read again, three times for each."""
+    scene = ReaderScene()
+    scene.topic.write_piece(b"whole", b"", 0, 1)
+    for number in range(3):
+        scene.topic.write_piece(b"x", b"hostile%d" % number, 2**31 - 2, 2**31 - 1)
+        scene.topic.entries[-1][3].total_chunk_msg_size = 1
+    await scene.read_all(0, 1 << 20)
+    assert len(scene.topic.readers) == 1
+    scene.readers.close_all(scene.log)
+
+
+async def test_the_search_for_lost_pieces_ends() -> None:
+    scene = ReaderScene()
+    for number in range(20):
+        scene.topic.write_piece(b"x", b"lost%d" % number, 1, 2)
+    await scene.read_all(0, 1 << 20)
+    assert len(scene.topic.readers) == 1 + 3 * 20
     scene.readers.close_all(scene.log)
 
 
