@@ -205,6 +205,10 @@ class TailFollower:
             else:
                 self._failed(error)
             return
+        except Exception as defect:  # in the gateway; the next log may have another outcome
+            self._opening = None
+            self._failed(ListenerError(repr(defect)))
+            raise
         self._opening = None
         self._reader, self._window = reader, FlowWindow()
         if self._wanted:

@@ -145,6 +145,21 @@ async def test_a_lost_reader_is_replaced_where_it_stood() -> None:
     scene.readers.close_all(scene.log)
 
 
+async def test_a_reader_that_a_defect_keeps_from_opening_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise fetches at this position would wait for ever."""
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
+    scene = Scene()
+    scene.write(10, 610)
+    monkeypatch.setattr(FakeTopic, "open_reader", AsyncMock(side_effect=KeyError("a defect")))
+    scene.readers.start(scene.log, 0)
+    await let_callbacks_run()
+    monkeypatch.undo()
+    await scene.read_all(0, 610)
+    assert isinstance(failures[0]["exception"], KeyError)
+    scene.readers.close_all(scene.log)
+
+
 async def test_stalled_readers_are_closed_when_memory_is_scarce() -> None:
     scene = Scene(readers_budget_bytes=MIB)
     for _ in range(3):

@@ -12,7 +12,7 @@ from gateway.log.reading import end_refresh
 from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError, TopicNotFoundError
 from gateway.pulsar.position import Position
 from tests.unit.event_loop import let_callbacks_run
-from tests.unit.gateway.log.fake_pulsar import FakeReader
+from tests.unit.gateway.log.fake_pulsar import FakeReader, FakeTopic
 from tests.unit.gateway.log.log_scene import Scene, batch
 
 
@@ -44,6 +44,24 @@ async def test_a_refresh_fails_when_no_reader_can_be_opened(scene: Scene) -> Non
     scene.log._follower.on_reader_closed(TopicNotFoundError("gone"))
     with pytest.raises(PulsarError):
         await refresh
+
+
+async def test_a_defect_while_a_reader_is_opened_closes_the_log(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the log would stay open, and never read an entry of other writers again."""
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
+    scene.topic.readers[-1].lose(ConnectionLostError("lost"))
+
+    async def fail(*args: Any, **options: Any) -> FakeReader:
+        raise KeyError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeTopic, "open_reader", fail)
+        scene.topic.write(bytes(batch(1)), 1, "other", 1)
+        with pytest.raises(PulsarError):
+            await scene.log.end.refresh()
+    assert scene.log.closed
+    assert isinstance(failures[0]["exception"], KeyError)
 
 
 async def test_frequent_requests_for_the_end_get_the_known_one() -> None:
