@@ -13,7 +13,14 @@ import structlog
 from gateway.background import run_shared
 from gateway.log.bounds.deleted_records import deleted_before
 from gateway.log.bounds.empty_end import end_before_open_ledger
-from gateway.log.bounds.start_search import FirstLedger, FirstOffset, is_compacted, kept_start
+from gateway.log.bounds.start_search import (
+    FirstLedger,
+    FirstOffset,
+    find_first_indexed,
+    is_compacted,
+    kept_start,
+    start_at_indexed,
+)
 from gateway.log.bounds.transaction_flag import flagged_position
 from gateway.log.entries.entry_stream import NOTHING, EntryQueue, read_entry, read_on
 from gateway.log.entries.undispatched import undispatched_end
@@ -109,17 +116,22 @@ async def _first(
         kept_end = await undispatched_end(admin, topic, behind, last)
         return kept_end is not None
 
-    skipped: Entry | None = None
     async with aclosing(read_on(reader, queue, last, NOTHING, all_read, window)) as entries:
         async for entry in entries:
-            if entry.index is not None:
-                start = FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=skipped is None)
-                if skipped is not None:
-                    log.warning("the log starts after older entries without an index", topic=topic, offset=start.offset)
-                end_offset = entry.index + 1 if entry.position >= last else None
-                return _First(FirstLedger((skipped or entry).position.ledger_id, start), end_offset)
-            skipped = skipped or entry
-    return None if skipped is not None else await _first_of_kept(admin, topic, kept_end)
+            if entry.index is None:
+                return await _first_behind(admin, topic, entry)
+            start = FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=True)
+            end_offset = entry.index + 1 if entry.position >= last else None
+            return _First(FirstLedger(entry.position.ledger_id, start), end_offset)
+    return await _first_of_kept(admin, topic, kept_end)
+
+
+async def _first_behind(admin: AdminClient, topic: str, unindexed: Entry) -> _First | None:
+    """The start of a log whose first entry has no index; None if no entry has one."""
+    oldest = await find_first_indexed(admin, topic, (await admin.topics.internal_stats(topic)).ledgers)
+    if oldest is None:
+        return None
+    return _First(FirstLedger(unindexed.position.ledger_id, start_at_indexed(topic, oldest)), None)
 
 
 async def _first_of_kept(admin: AdminClient, topic: str, end_offset: int | None) -> _First | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import structlog
 from gateway.log.bounds.deleted_records import read_deleted
 from gateway.log.entries.entry_stream import read_entries
 from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.admin_topics import InternalStats, Ledger, StoredEntry
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position, first_index
 
@@ -64,23 +65,61 @@ class StartSearch:
         if self._first is not None and self._first.ledger_id == stored[0].ledger_id:
             return self._first.start
         first, last = stored[0].ledger_id, Position(stored[-1].ledger_id, stored[-1].entries - 1)
-        start = await self._read_first(last) or await kept_start(self._admin, self._topic, first)
+        start = await self._read_first(last, stats) or await kept_start(self._admin, self._topic, first)
         self._first = None if start is None else FirstLedger(stored[0].ledger_id, start)
         return start
 
-    async def _read_first(self, last: Position) -> FirstOffset | None:
-        skipped = False
+    async def _read_first(self, last: Position, stats: InternalStats) -> FirstOffset | None:
         found = read_entries(self._client, self._topic, "earliest", last, admin=self._admin)
         async with aclosing(found) as entries:
             async for entry in entries:
-                if entry.index is None:
-                    skipped = True
-                    continue
-                start = first_index(entry.index, entry.num_messages)
-                if skipped:
-                    log.warning("the log starts after older entries without an index", topic=self._topic, offset=start)
-                return FirstOffset(start, at_first_entry=not skipped)
+                if entry.index is not None:
+                    return FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=True)
+                oldest = await find_first_indexed(self._admin, self._topic, stats.ledgers)
+                return None if oldest is None else start_at_indexed(self._topic, oldest)
         return None
+
+
+async def find_first_indexed(admin: AdminClient, topic: str, ledgers: Sequence[Ledger]) -> StoredEntry | None:
+    """The first entry with an index; the entries before it are older than the index in Pulsar's configuration.
+
+    Very many may be older: the search by halves takes few requests. Raises PulsarError.
+    """
+
+    async def indexed(ledger: Ledger, entry_id: int) -> StoredEntry | None:
+        entry = await admin.topics.entry(topic, Position(ledger.ledger_id, entry_id))
+        return None if entry is None or entry.index is None else entry
+
+    stored = [ledger for ledger in ledgers if ledger.entries > 0]
+    number, last = await _first_found(len(stored), lambda number: indexed(stored[number], stored[number].entries - 1))
+    if last is None:
+        return None
+    ledger = stored[number]
+    _, first = await _first_found(ledger.entries - 1, lambda entry_id: indexed(ledger, entry_id))
+    return first or last
+
+
+async def _first_found(
+    count: int, find: Callable[[int], Awaitable[StoredEntry | None]]
+) -> tuple[int, StoredEntry | None]:
+    """The first of ``count`` numbers for which something is found, as it is for all numbers after it."""
+    low, high, first = 0, count, None
+    while low < high:
+        middle = (low + high) // 2
+        found = await find(middle)
+        if found is None:
+            low = middle + 1
+        else:
+            high, first = middle, found
+    return low, first
+
+
+def start_at_indexed(topic: str, oldest: StoredEntry) -> FirstOffset:
+    """The start of a log whose first entries have no index."""
+    assert oldest.index is not None
+    start = first_index(oldest.index, oldest.num_messages)
+    log.warning("the log starts after older entries without an index", topic=topic, offset=start)
+    return FirstOffset(start, at_first_entry=False)
 
 
 async def kept_start(admin: AdminClient, topic: str, ledger_id: int) -> FirstOffset | None:

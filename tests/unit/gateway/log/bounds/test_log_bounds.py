@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -143,17 +144,46 @@ async def test_the_start_is_not_read_again_while_the_first_ledger_is_there() -> 
     assert len(topic.readers) == opened
 
 
-async def test_it_is_not_read_again_either_if_the_first_entries_have_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    topic, get = written(1), FakeTopic.entry_at
-    topic.roll_over()
-    topic.next_index = 0
+class PartlyIndexed(FakeTopic):
+    """Brokers stored no indexes with the first entries."""
+
+    def __init__(self, unindexed: int) -> None:
+        super().__init__()
+        self.unindexed = unindexed
+        self.delivered = 0
+        for number in range(unindexed):
+            self.write(b"", 1, "writer", number)
+        self.roll_over()
+        self.next_index = 0
+
+    def entry_at(self, number: int) -> Entry:
+        self.delivered += 1
+        entry = super().entry_at(number)
+        has_index = number >= self.unindexed
+        return entry if has_index else Entry(entry.position, BrokerEntryMetadata(), entry.metadata, entry.payload)
+
+    async def entry(self, topic: str, position: Position) -> Any:
+        found = await super().entry(topic, position)
+        is_old = found is not None and position in [each for each, *_ in self.entries[: self.unindexed]]
+        return replace(found, index=None) if is_old else found
+
+
+@pytest.mark.parametrize("indexed", [0, 1, 5])
+async def test_old_entries_without_an_index_are_not_all_read(indexed: int) -> None:
+    """There may be very many of them: from before the index was configured in Pulsar."""
+    topic = PartlyIndexed(1_000)
+    for number in range(indexed):
+        topic.write(b"", 2, "writer", number)
+    found = await bounds(topic)
+    assert found[:4] == (topic.last, 2 * indexed, 0, False)
+    search = StartSearch(cast(PulsarClient, topic), cast(AdminClient, topic), "topic")
+    assert await search.run() == ((0, False) if indexed else None)
+    assert topic.delivered < 20
+
+
+async def test_the_start_is_not_read_again_either_if_the_first_entries_have_no_index() -> None:
+    topic = PartlyIndexed(1)
     topic.write(b"", 2, "writer", 1)
-
-    def entry_at(topic: FakeTopic, number: int) -> Entry:
-        entry = get(topic, number)
-        return entry if number else Entry(entry.position, BrokerEntryMetadata(), entry.metadata, entry.payload)
-
-    monkeypatch.setattr(FakeTopic, "entry_at", entry_at)
     found = await bounds(topic)
     assert found[:4] == (topic.last, 2, 0, False)
     search = StartSearch(cast(PulsarClient, topic), cast(AdminClient, topic), "topic", found.first)
