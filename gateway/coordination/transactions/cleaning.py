@@ -39,7 +39,8 @@ class _Led:
         self.asked: Position | None = None
         """Its last entry when its size was last read from Pulsar."""
         self.cleaned = FIRST
-        """Its last entry when it was last cleaned."""
+        """Its last entry when the last cleaning began, or ended if only the cleaner's own tombstones arrived in
+        between."""
         self.failures = 0
         self.again_at = 0.0
 
@@ -95,15 +96,17 @@ class Cleaning:
         return known
 
     async def _clean_if_dirty(self, key: tuple[str, int], topic: Topic, led: _Led) -> None:
-        source = led.cleaner.partition_log.source
-        led.asked = source.last_position
+        opened = led.cleaner.partition_log
+        source, end_offset = opened.source, opened.end_offset
+        before = led.asked = source.last_position
         try:
             stats = await self._logs.shared.resources.admin.topics.internal_stats(source.pulsar_topic)
             threshold = compaction_threshold(topic.configs, topic.defaults)
             if is_dirty(stats, led.cleaned, threshold, float(topic.config("min.cleanable.dirty.ratio"))):
                 removed = await led.cleaner.clean(_rules(topic))
                 log.info("cleaned", topic=key[0], partition=key[1], removed=removed)
-                led.cleaned = source.last_position
+                has_news = opened.end_offset - end_offset > removed
+                led.cleaned = before if has_news else source.last_position
             led.failures = 0
         except (KafkaError, PulsarError, SharedKeysError, TimeoutError) as error:
             log.warning("not cleaned", topic=key[0], partition=key[1], error=repr(error))

@@ -12,14 +12,16 @@ FIRST = Position(-1, -1)
 
 
 def is_dirty(stats: InternalStats, cleaned: Position, threshold_bytes: int, ratio: float) -> bool:
-    """Whether more than ``threshold_bytes``, and more than this part of the log, follow ``cleaned`` and the last
-    compaction.
+    """Whether more than ``threshold_bytes``, and more than this part of the log, follow ``cleaned``.
 
+    If it is FIRST, the last compaction by Pulsar counts: it followed the last cleaning, and reached a little further.
     ``ratio`` is Kafka's min.cleanable.dirty.ratio: otherwise a large log would be read again for a little new data.
     """
-    cursor = stats.cursors.get(COMPACTION_SUBSCRIPTION, {}).get("markDeletePosition", "-1:-1")
-    ledger_id, entry_id = map(int, cursor.split(":")[:2])
-    dirty = dirty_bytes(stats.ledgers, max(Position(ledger_id, entry_id), cleaned))
+    if cleaned == FIRST:
+        cursor = stats.cursors.get(COMPACTION_SUBSCRIPTION, {}).get("markDeletePosition", "-1:-1")
+        ledger_id, entry_id = map(int, cursor.split(":")[:2])
+        cleaned = Position(ledger_id, entry_id)
+    dirty = dirty_bytes(stats.ledgers, cleaned)
     clean = max(0, stats.compacted_ledger.size_bytes)
     return dirty >= threshold_bytes and dirty > ratio * (clean + dirty)
 

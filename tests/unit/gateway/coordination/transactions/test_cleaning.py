@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -33,23 +34,34 @@ class Led(FakeFleet):
 class Logs:
     """Logs of partitions 0 to 2 and 9, each with new entries, behind the ports of the registry and of Pulsar."""
 
+    compacted_to = "-1:-1"
+
     def __init__(self) -> None:
         self.opened = {("t", number): self._opened(number) for number in (0, 1, 2, 9)}
         self.topics = self
         self.shared = SimpleNamespace(resources=SimpleNamespace(admin=self))
         self.asked: list[str] = []
+        self.ledgers = [Ledger(1, 10, 1 << 30)]
+
+    def write(self, number: int, ledger: Ledger) -> None:
+        opened = self.opened["t", number]
+        opened.source.last_position = Position(ledger.ledger_id, ledger.entries - 1)
+        opened.end_offset += ledger.entries
+        self.ledgers = [*self.ledgers, ledger]
 
     @staticmethod
     def _opened(number: int) -> Any:
         source = SimpleNamespace(pulsar_topic=f"p{number}", last_position=Position(1, 9))
-        return SimpleNamespace(source=source, transactions=SimpleNamespace(flagged=True), resources=None)
+        transactions = SimpleNamespace(flagged=True)
+        return SimpleNamespace(source=source, transactions=transactions, resources=None, end_offset=10)
 
     def all_open(self) -> list[Any]:
         return [*self.opened.items()]
 
     async def internal_stats(self, topic: str) -> Any:
         self.asked.append(topic)
-        return SimpleNamespace(ledgers=[Ledger(1, 10, 1 << 30)], cursors={}, compacted_ledger=Ledger(-1, -1, -1))
+        cursors = {"__compaction": {"markDeletePosition": self.compacted_to}}
+        return SimpleNamespace(ledgers=self.ledgers, cursors=cursors, compacted_ledger=Ledger(-1, -1, -1))
 
 
 class FakeCleaner:
@@ -58,6 +70,7 @@ class FakeCleaner:
     errors: dict[str, Exception] = {}
     cleaned: list[str] = []
     rules: list[Rules] = []
+    meanwhile: Callable[[], None] | None = None
 
     def __init__(self, partition_log: Any) -> None:
         self.partition_log = partition_log
@@ -68,7 +81,9 @@ class FakeCleaner:
         if name in self.errors:
             raise self.errors[name]
         self.cleaned.append(name)
-        return 1
+        if self.meanwhile is not None:
+            self.meanwhile()
+        return 3
 
 
 @pytest.fixture
@@ -76,7 +91,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     found = SimpleNamespace(now_s=0.0)
     monkeypatch.setattr(cleaning, "LogCleaner", FakeCleaner)
     monkeypatch.setattr(cleaning, "time", SimpleNamespace(monotonic=lambda: found.now_s))
-    FakeCleaner.errors, FakeCleaner.cleaned, FakeCleaner.rules = {}, [], []
+    FakeCleaner.errors, FakeCleaner.cleaned, FakeCleaner.rules, FakeCleaner.meanwhile = {}, [], [], None
     return found
 
 
@@ -105,6 +120,28 @@ async def test_what_is_led_here_and_has_new_entries_is_cleaned(clock: SimpleName
     await found.check()
     assert logs.asked[3:] == ["p1"]
     assert len(FakeCleaner.cleaned) == 3  # what was cleaned before is not dirty
+
+
+@pytest.mark.parametrize(("entries", "is_cleaned_again"), [(3, False), (4, True)])
+async def test_what_arrives_during_a_cleaning_is_not_clean(
+    clock: SimpleNamespace, entries: int, is_cleaned_again: bool
+) -> None:
+    """Unless it is what the cleaning itself has appended: one entry for each message that it removes."""
+    logs = Logs()
+    for number in (0, 2, 9):
+        del logs.opened["t", number]
+
+    def arrives() -> None:
+        logs.write(1, Ledger(2, entries, 1 << 30))
+        logs.compacted_to = f"2:{entries - 1}"
+
+    found = new_cleaning(logs, Metrics())
+    FakeCleaner.meanwhile = staticmethod(arrives)
+    await found.check()
+    FakeCleaner.meanwhile = None
+    await found.check()
+    await found.check()
+    assert FakeCleaner.cleaned == ["p1"] * (1 + is_cleaned_again)
 
 
 async def test_topics_without_compaction_keys_are_left_alone(clock: SimpleNamespace) -> None:
