@@ -256,7 +256,8 @@ class Limits(Section):
     """The total size of requests that are received, queued or handled, over all connections. Above it, requests are
     read from one connection after the other. Decoded requests may need the same size again. Clients that have not
     logged in may use an eighth of it; above that, those that hold request bytes for the longest time are
-    disconnected. Requests that other gateways forward have a budget of the same size."""
+    disconnected. Requests that other gateways forward have a budget of the same size, and so have requests of
+    the gateways themselves."""
     max_in_flight_requests: int = Field(default=64, ge=1)
     """The maximum number of unanswered requests of one connection. The gateway does not read more until one is
     answered."""

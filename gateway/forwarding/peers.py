@@ -162,9 +162,10 @@ class PeerLink(asyncio.BufferedProtocol):
         self._may_send.set()
 
     def _header(self, source: Endpoint) -> bytes:
-        if self._cluster is None and self._principal is None:
+        is_own = self._client_address is None
+        if self._cluster is None and self._principal is None and not is_own:
             return encode_proxy_header(source)
-        return encode_gateway_header(source, self._cluster, self._principal)
+        return encode_gateway_header(source, self._cluster, self._principal, is_own=is_own)
 
     def _source(self, transport: asyncio.Transport) -> Endpoint:
         if self._client_address is None:

@@ -212,6 +212,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Check how often the address connects, and the client's name from a load balancer that terminates TLS."""
         if header.source is not None and self._connects_too_often():
             return False
+        if header.is_own and self._is_peer:
+            self._pipeline.serve_gateway()
         if header.cluster is not None and self._is_peer:
             self._pipeline.admission.ask_for(header.cluster)
         if header.principal is not None and self._is_peer:
@@ -233,8 +235,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         want = not self._pipeline.has_backlog and self._pipeline.ending is None
         if self._is_finishing:  # with unread data, the system would reset the connection, and discard the answers
             want = True
-        elif want:
-            want = self._pipeline.requests.may_read(self)
+        elif want:  # the header of another gateway says which budget counts
+            awaits_gateway = self._is_peer and self._proxy_header is not None
+            want = awaits_gateway or self._pipeline.requests.may_read(self)
         else:
             self._pipeline.requests.forget(self)  # others may read while this connection works
         if want == self._reading:

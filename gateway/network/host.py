@@ -22,6 +22,8 @@ class Host(Protocol):
     """The budget of all clusters."""
     peer_requests: RequestBudget
     """The budget of the requests that other gateways forward."""
+    gateway_requests: RequestBudget
+    """The budget of other gateways' own requests. Forwarded requests may wait for the answers to such requests."""
     turns: Turns
     threads: ThreadPoolExecutor
     """Threads for large requests and answers. Host names are resolved in other threads, and never wait for these."""

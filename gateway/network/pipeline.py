@@ -233,6 +233,11 @@ class Pipeline:
         if self._login is not None:
             self._login.set_context(self._context)
 
+    def serve_gateway(self) -> None:
+        """The requests are another gateway's own. None of them waits for another gateway, so they always end."""
+        self._count_in(self._host.gateway_requests)
+        self._memory = self.requests
+
     def _enter(self, served: ServedCluster) -> None:
         if not self.admission.admit(served):
             self._output.end("too many connections of the cluster")

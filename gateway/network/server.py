@@ -60,6 +60,7 @@ class KafkaServer:
         self.peer_requests = RequestBudget(
             config.limits.requests_budget_bytes, metrics.forwarded_request_bytes, self._regulate_all
         )
+        self.gateway_requests = RequestBudget(config.limits.requests_budget_bytes, Tally(), self._regulate_all)
         self._shares: dict[int, RequestBudget] = {}
         self.turns = Turns(by_cluster=dispatcher.entrance is not None)
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))

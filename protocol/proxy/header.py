@@ -18,6 +18,7 @@ These fields are used, others are skipped:
     0x22 SSL_CN       within SSL: the common name in the client's certificate
     0xE0 cluster      `tenant/namespace`, from one gateway to another: the cluster that the requests are for
     0xE1 principal    `User:name`, from one gateway to another: the client's principal
+    0xE2 own          empty, from one gateway to another: the requests are its own, not a client's
 
 https://www.haproxy.org/download/2.6/doc/proxy-protocol.txt
 """
@@ -42,8 +43,7 @@ _LOCAL, _PROXY = 0x20, 0x21
 _UNSPECIFIED = 0x00
 _FIELD, _SSL_FIXED = struct.Struct(">BH"), struct.Struct(">BI")
 _AUTHORITY, _SSL, _SSL_CN = 0x02, 0x20, 0x22
-_CLUSTER, _PRINCIPAL = 0xE0, 0xE1
-_TEXTS = (_AUTHORITY, _CLUSTER, _PRINCIPAL)
+_CLUSTER, _PRINCIPAL, _OWN = 0xE0, 0xE1, 0xE2
 _SPOKE_TLS, _GAVE_CERTIFICATE = 0x01, 0x06
 
 
@@ -74,6 +74,8 @@ class ProxyHeader(NamedTuple):
     """The cluster that the requests are for, between gateways; None for the fleet's own cluster."""
     principal: str | None = None
     """The client's principal as Kafka names it, between gateways; None if rights depend on no principal."""
+    is_own: bool = False
+    """The requests are the other gateway's own, not a client's."""
 
 
 def parse_proxy_header(data: bytes) -> ProxyHeader | None:
@@ -96,7 +98,9 @@ def encode_proxy_header(source: Endpoint) -> bytes:
     return V1_START + f"TCP{version} {_without_zone(source.host)} {nowhere} {source.port} 0\r\n".encode("ascii")
 
 
-def encode_gateway_header(source: Endpoint, cluster: str | None = None, principal: str | None = None) -> bytes:
+def encode_gateway_header(
+    source: Endpoint, cluster: str | None = None, principal: str | None = None, *, is_own: bool = False
+) -> bytes:
     """A version 2 header with the client's address, and what one gateway tells another about the client."""
     try:
         address = ipaddress.ip_address(_without_zone(source.host))
@@ -106,6 +110,7 @@ def encode_gateway_header(source: Endpoint, cluster: str | None = None, principa
         family = 0x11 if address.version == 4 else 0x21
         addresses = _V2_ADDRESSES[family].pack(address.packed, bytes(len(address.packed)), source.port, 0)
     body = addresses + _encode_field(_CLUSTER, cluster) + _encode_field(_PRINCIPAL, principal)
+    body += _encode_field(_OWN, "" if is_own else None)
     return _V2_FIXED.pack(V2_SIGNATURE, _PROXY, family, len(body)) + body
 
 
@@ -178,8 +183,11 @@ def _parse_v2(data: bytes) -> ProxyHeader | None:
 
 def _with_fields(data: bytes, size_bytes: int, source: Endpoint | None) -> ProxyHeader:
     fields = _fields(data)
-    texts = (None if (value := fields.get(kind)) is None else _as_text(value) for kind in _TEXTS)
-    return ProxyHeader(size_bytes, source, _tls(fields[_SSL]) if _SSL in fields else None, *texts)
+    authority, cluster, principal = (
+        None if (value := fields.get(kind)) is None else _as_text(value) for kind in (_AUTHORITY, _CLUSTER, _PRINCIPAL)
+    )
+    tls = _tls(fields[_SSL]) if _SSL in fields else None
+    return ProxyHeader(size_bytes, source, tls, authority, cluster, principal, _OWN in fields)
 
 
 def _fields(data: bytes) -> dict[int, bytes]:

@@ -18,6 +18,7 @@ from gateway.forwarding.peer_requests import PeerRequests
 from gateway.forwarding.peers import Peers
 from protocol.kafka.codec import encode_response, parse_header
 from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from protocol.proxy.header import parse_proxy_header
 from tests.unit.gateway.forwarding.test_peers import WAIT_S, FakePeer
 
 VERSION = 1
@@ -70,7 +71,9 @@ async def test_responses_reach_their_callers() -> None:
     async with scene() as world:
         first, second = world.ask(), world.ask()
         asked = [await world.next(), await world.next()]
-        assert world.peer.greeting.startswith(b"PROXY TCP4 127.0.0.1 ")
+        header = parse_proxy_header(world.peer.greeting)
+        assert header is not None and header.source is not None
+        assert (header.source.host, header.is_own) == ("127.0.0.1", True)
         assert [client_id for _, client_id in asked] == ["first", "first"]
         world.answer(asked[1][0], producer_id=2)
         assert (await second).markers[0].producer_id == 2

@@ -171,6 +171,7 @@ class FakeServer:
         self.unread = Unread()
         self.requests = RequestBudget(self.limits.requests_budget_bytes, self.metrics.request_bytes, self._regulate_all)
         self.peer_requests = RequestBudget(self.limits.requests_budget_bytes, Tally(), self._regulate_all)
+        self.gateway_requests = RequestBudget(self.limits.requests_budget_bytes, Tally(), self._regulate_all)
         self.turns = Turns(by_cluster=False, now_s=lambda: 0.0)  # no request takes time
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.threads = ThreadPoolExecutor(2)

@@ -17,6 +17,7 @@ from gateway.listener_config import LOOPBACK
 from gateway.network.connection import READ_BUFFER_BYTES
 from gateway.requests.context import Listener
 from protocol.framing import DIRECT_READ_BYTES
+from protocol.proxy.header import Endpoint, encode_gateway_header
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.network.connection_harness import Conversation, frame
 
@@ -286,6 +287,31 @@ async def test_other_gateways_are_read_while_clients_use_all_memory() -> None:
     _, other = conversation.connect(peers, answers_in_order=False)
     await let_callbacks_run()
     assert not other.reading, "their requests are bounded, too"
+
+
+@pytest.mark.parametrize("is_exhausted_before", [False, True])
+async def test_questions_of_other_gateways_are_read_while_forwarded_requests_use_all_memory(
+    is_exhausted_before: bool,
+) -> None:
+    """The forwarded requests may wait for the other gateway to verify a transaction, and its requests for this one."""
+    conversation = Conversation(requests_budget_bytes=MIB, max_request_bytes=MIB, max_message_bytes=1024)
+    peers = Listener(FORWARDING_LISTENER)
+    forwarded, _ = conversation.connect(peers, answers_in_order=False)
+    if is_exhausted_before:
+        conversation.feed(frame("f1", MIB - 4), forwarded)
+    link, transport = conversation.connect(peers, answers_in_order=False, proxies=LOOPBACK)
+    await let_callbacks_run()
+    assert transport.reading
+    conversation.feed(encode_gateway_header(Endpoint("10.0.0.1", 1), is_own=True), link)
+    if not is_exhausted_before:
+        conversation.feed(frame("f1", MIB - 4), forwarded)
+    await let_callbacks_run()
+    assert transport.reading
+    conversation.feed(frame("n2"), link)
+    assert transport.written == b"2;"
+    conversation.feed(frame("f3", MIB - 4), link)
+    await let_callbacks_run()
+    assert not transport.reading, "their requests are bounded, too"
 
 
 @pytest.mark.parametrize(("bad", "reason"), [("m", "malformed request"), ("u", "unsupported request")])

@@ -111,6 +111,13 @@ def test_a_cluster_that_is_written_is_read(source: Endpoint) -> None:
         assert parse_proxy_header(header[:size]) is None
 
 
+def test_a_gateways_own_requests_are_marked() -> None:
+    source = Endpoint("192.0.2.7", 51_000)
+    for is_own in (False, True):
+        header = encode_gateway_header(source, is_own=is_own)
+        assert parse_proxy_header(header) == ProxyHeader(len(header), source, is_own=is_own)
+
+
 @pytest.mark.parametrize("cluster", [None, "tenant/namespace"])
 def test_a_principal_that_is_written_is_read(cluster: str | None) -> None:
     source = Endpoint("192.0.2.7", 51_000)
