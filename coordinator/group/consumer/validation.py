@@ -11,6 +11,10 @@ from coordinator.group.records.fields import MAX_STRING_BYTES
 from coordinator.topic_regex import InvalidRegexError, matching
 from protocol.kafka.errors import ErrorCode
 
+MAX_TOPIC_NAMES = 50_000
+"""The limit of one subscription. In Kafka the limit is a record of 1 MB, which this number of names would fill. Each
+name takes time in each rebalance of the group, for which the event loop waits."""
+
 
 def check_request(request: ConsumerHeartbeatRequest, assignors: Collection[str]) -> None:
     """Raises RefusedError if the request contradicts itself."""
@@ -33,6 +37,8 @@ def _problem(request: ConsumerHeartbeatRequest) -> str | None:
         return "InstanceId and RackId must be null or have a value."
     if len(request.member_id.encode()) > MAX_STRING_BYTES:
         return "MemberId is too long."
+    if len(request.subscribed_topic_names or ()) > MAX_TOPIC_NAMES:
+        return f"SubscribedTopicNames must not have more than {MAX_TOPIC_NAMES} names."
     if request.member_epoch == JOIN_EPOCH:
         return _problem_of_a_join(request)
     return _problem_of_a_member(request)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from coordinator.group.consumer.assignment import Assignment, to_assignment
 from coordinator.group.consumer.member import JOIN_EPOCH
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+from coordinator.group.consumer.validation import MAX_TOPIC_NAMES
 from coordinator.topic_regex import InvalidRegexError
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
@@ -23,6 +24,8 @@ _ASSIGNMENT = ConsumerGroupHeartbeatResponse.Assignment
 
 
 def handle(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
+    if len(call.request.subscribed_topic_names or ()) > MAX_TOPIC_NAMES:
+        return _heartbeat(call)  # The coordinator refuses it.
     topics = call.cluster.group_service.subscribed_topics
     names, regex = _names_to_know(call), call.request.subscribed_topic_regex
     try:

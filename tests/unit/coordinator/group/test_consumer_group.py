@@ -6,6 +6,7 @@ import pytest
 
 from coordinator.group.config import ConsumerTimes, GroupConfig
 from coordinator.group.consumer.member import ConsumerMember, MemberState, reconcile
+from coordinator.group.consumer.validation import MAX_TOPIC_NAMES
 from coordinator.group.records.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -185,6 +186,7 @@ def test_a_refused_record_that_a_newer_one_replaced_is_not_written_again() -> No
         ({"member_id": "m2", "epoch": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"member_id": "m2", "epoch": -1}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"epoch": 2}, ErrorCode.FENCED_MEMBER_EPOCH),
+        ({"epoch": 1, "subscribed_topic_names": ["t"] * (MAX_TOPIC_NAMES + 1)}, ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_refused_heartbeats_change_nothing(changes: dict[str, Any], error: ErrorCode) -> None:

@@ -1,17 +1,24 @@
 """The request of a KIP-848 heartbeat, as the coordinator gets it."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
+from coordinator.group.consumer.validation import MAX_TOPIC_NAMES
 from gateway.handlers.groups import consumer_group_heartbeat
 from gateway.requests.policy import ALL_ALLOWED, AllAllowed, Policy
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.messages.groups import ConsumerGroupHeartbeatRequest
 
 
-def heartbeat(request: ConsumerGroupHeartbeatRequest, policy: Policy = ALL_ALLOWED) -> ConsumerHeartbeatRequest:
+def heartbeat(
+    request: ConsumerGroupHeartbeatRequest, policy: Policy = ALL_ALLOWED, knows: Callable[..., object] = lambda *_: True
+) -> ConsumerHeartbeatRequest:
     """The request as the coordinator gets it."""
     got: list[ConsumerHeartbeatRequest] = []
     coordinator = SimpleNamespace(consumer_heartbeat=lambda asked, now_ms, reply: got.append(asked))
@@ -20,7 +27,7 @@ def heartbeat(request: ConsumerGroupHeartbeatRequest, policy: Policy = ALL_ALLOW
         heartbeat(coordinator, 0, None)
         return asyncio.get_running_loop().create_future()
 
-    service = SimpleNamespace(subscribed_topics=SimpleNamespace(knows=lambda *_: True))
+    service = SimpleNamespace(subscribed_topics=SimpleNamespace(knows=knows))
     call = SimpleNamespace(
         request=request, version=1, client_id="c", client=SimpleNamespace(host="/h"),
         cluster=SimpleNamespace(groups=SimpleNamespace(ask=ask), group_service=service),
@@ -34,6 +41,15 @@ async def test_an_id_of_zeros_is_one_that_no_topic_has() -> None:
     owned = [ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=None, partitions=[0, 2])]
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3, topic_partitions=owned)
     assert heartbeat(request).owned == {bytes(16): {0, 2}}
+
+
+async def test_too_many_names_are_not_looked_up() -> None:
+    """The coordinator refuses them. Otherwise `knows` would be called."""
+    names = ["t"] * (MAX_TOPIC_NAMES + 1)
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3, subscribed_topic_names=names)
+    with pytest.raises(ZeroDivisionError):
+        heartbeat(replace(request, subscribed_topic_names=["t"]), knows=lambda *_: 1 // 0)
+    assert heartbeat(request, knows=lambda *_: 1 // 0).subscribed_topic_names == names
 
 
 async def test_the_coordinator_gets_the_topics_that_the_client_may_describe() -> None:
