@@ -15,10 +15,10 @@ from typing import Any
 
 from construct import Construct, ConstructError, Int16sb
 
-from coordinator.group.records import consumer_group_codec, offset_commit_codec
+from coordinator.group.records import consumer_group_codec, group_metadata_codec, offset_commit_codec
 from coordinator.group.records.consumer_group import CONSUMER_RECORDS
 from coordinator.group.records.fields import RecordType
-from coordinator.group.records.group_metadata import GROUP_METADATA
+from coordinator.group.records.group_metadata import GROUP_METADATA, GroupMetadataKey
 from coordinator.group.records.offset_commit import (
     EXPIRING_VALUE_VERSION,
     OFFSET_COMMIT,
@@ -48,6 +48,9 @@ def encode_record(key: Any, value: Any | None) -> Record:
             return Record(
                 offset_commit_codec.encode_key(key), None if value is None else offset_commit_codec.encode_value(value)
             )
+        if type(key) is GroupMetadataKey:
+            group = group_metadata_codec.encode_key(key)
+            return Record(group, None if value is None else group_metadata_codec.encode_value(value))
         if type(key) in consumer_group_codec.KEY_VERSIONS:
             member = consumer_group_codec.encode_member_key(key)
             return Record(member, None if value is None else consumer_group_codec.encode_member_value(value))
@@ -69,12 +72,9 @@ def decode_record(key: bytes, value: bytes | None) -> tuple[Any, Any | None] | N
     Raises MalformedRecordError.
     """
     try:
-        if key[:2] == offset_commit_codec.KEY_VERSION:
-            if value is None:
-                return offset_commit_codec.decode_key(key), None
-            offset = offset_commit_codec.decode_value(value)
-            if offset is not None:
-                return offset_commit_codec.decode_key(key), offset
+        frequent = _decode_by_hand(key, value)
+        if frequent is not None:
+            return frequent
         version = _version(key)
         if version in KEY_VERSIONS:
             return decode_transactional(key, value)
@@ -88,8 +88,21 @@ def decode_record(key: bytes, value: bytes | None) -> tuple[Any, Any | None] | N
         if value_format is None:
             raise MalformedRecordError(f"{record_type.key_class.__name__}: value version {_version(value)} is unknown")
         return decoded_key, value_format.parse(value[2:])
-    except (ConstructError, ValueError) as error:
+    except (ConstructError, StructError, ValueError) as error:
         raise MalformedRecordError(str(error)) from error
+
+
+def _decode_by_hand(key: bytes, value: bytes | None) -> tuple[Any, Any | None] | None:
+    """A record of the kinds and versions that are read often; None for others. Raises ValueError and struct.error."""
+    if key[:2] == offset_commit_codec.KEY_VERSION:
+        offset = None if value is None else offset_commit_codec.decode_value(value)
+        if offset is not None or value is None:
+            return offset_commit_codec.decode_key(key), offset
+    if key[:2] == group_metadata_codec.KEY_VERSION:
+        group = None if value is None else group_metadata_codec.decode_value(value)
+        if group is not None or value is None:
+            return group_metadata_codec.decode_key(key), group
+    return None
 
 
 def _with_version(version: int, body: Construct, obj: Any) -> bytes:
