@@ -45,7 +45,8 @@ class Coordinator(Protocol):
     def next_deadline_ms(self) -> int | None:
         """When to call `tick`. It may be earlier than the first due timer."""
 
-    def tick(self, now_ms: int) -> None: ...
+    def tick(self, now_ms: int) -> None:
+        """Run the timers that are due. If there are very many, some: then the next deadline has passed, too."""
 
     @property
     def has_work(self) -> bool:

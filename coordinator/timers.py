@@ -5,8 +5,11 @@ heap keeps the earlier entry, and puts it back where it belongs when its time co
 """
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
+
+AT_ONCE = 100
+"""Timers of one `tick`. What they start may take some tenths of a millisecond each."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -42,6 +45,15 @@ class Timers(Generic[Key]):
     def next_deadline_ms(self) -> int | None:
         """When to call `pop_due`; it may then find nothing due, because the deadline had moved."""
         return self._heap[0][0] if self._heap else None
+
+    def due(self, now_ms: int) -> Iterator[Key]:
+        """Remove and return the keys that are overdue, AT_ONCE at most: if there are more, the next deadline is past.
+        """
+        for _ in range(AT_ONCE):
+            key = self.pop_due(now_ms)
+            if key is None:
+                return
+            yield key
 
     def pop_due(self, now_ms: int) -> Key | None:
         """Remove and return the key that is longest overdue; None when none is."""

@@ -148,7 +148,7 @@ class GroupCoordinator:
     def tick(self, now_ms: int) -> None:
         if self._phase is Phase.LOADING:  # Members that cannot be answered yet are not removed.
             return
-        while (timer := self._timers.pop_due(now_ms)) is not None:
+        for timer in self._timers.due(now_ms):
             earliest_ms = now_ms if self._resumed_ms is None else self._resumed_ms + self._members.period_ms(timer)
             if now_ms < earliest_ms:
                 self._timers.set(timer, earliest_ms)

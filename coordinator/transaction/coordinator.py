@@ -152,7 +152,7 @@ class TransactionCoordinator:
     def tick(self, now_ms: int) -> None:
         if self._phase is Phase.LOADING:
             return
-        while (timer := self._timers.pop_due(now_ms)) is not None:
+        for timer in self._timers.due(now_ms):
             if timer.kind is TimerKind.EXPIRY:
                 self._background.start(self._expire(now_ms))
                 self._timers.set(_EXPIRY_TIMER, now_ms + self._config.id_expiration_check_interval_ms)

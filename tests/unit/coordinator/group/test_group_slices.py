@@ -13,6 +13,7 @@ from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
 from coordinator.group.messages import DeleteOffsetsResponse, OffsetToCommit
 from coordinator.group.offsets import commands
 from coordinator.group.offsets import group_offsets as offsets
+from coordinator.timers import AT_ONCE
 from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, SESSION_MS, Harness, Parked, reloaded
@@ -77,6 +78,24 @@ def test_expiry() -> None:
     assert sum(steps) == 2 * GROUPS
     assert max(steps) <= 2 * SLICE
     assert h.coordinator.group_ids() == []
+
+
+def test_members_that_are_silent_at_the_same_time() -> None:
+    """As after a change of the coordinator, which lets all sessions start at the same time."""
+    h = Harness()
+    count = 3 * AT_ONCE
+    for number in range(count):
+        h.consumer_heartbeat(f"m{number}")
+    h.now_ms += CONFIG.consumer_session_timeout_ms
+    left = [count]
+    while left[-1]:
+        deadline_ms = h.coordinator.next_deadline_ms()
+        assert deadline_ms is not None and deadline_ms <= h.now_ms
+        h.coordinator.tick(h.now_ms)
+        h.finish_all()
+        left.append(len(h.coordinator.describe_consumer_group("g").members))
+        assert left[-2] - left[-1] <= AT_ONCE
+    assert len(left) <= 5
 
 
 def test_deleted_topics() -> None:
