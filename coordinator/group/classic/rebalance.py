@@ -18,6 +18,9 @@ from coordinator.log import Log
 from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
+NOBODY_JOINED_PAUSE_MS = 1_000
+"""The shortest wait for late static members when no other member is left. Their own rebalance timeout may be 0."""
+
 
 class ClassicRebalance:
     def __init__(self, config: GroupConfig, log: Log, timers: Timers[TimerKey]) -> None:
@@ -96,7 +99,8 @@ class ClassicRebalance:
         for member in late:
             self.drop_member(group, member)
         if group.members and not group.elect_joined_leader():
-            self._timers.set(TimerKey(TimerKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
+            wait_ms = max(group.rebalance_timeout_ms, NOBODY_JOINED_PAUSE_MS)
+            self._timers.set(TimerKey(TimerKind.JOIN, group.group_id), now_ms + wait_ms)
             return
         self._timers.cancel(TimerKey(TimerKind.JOIN, group.group_id))
         group.start_generation(now_ms)

@@ -380,6 +380,24 @@ class TestStaticMembers:
         assert h.coordinator.describe_group("g").state == "CompletingRebalance"
         assert len(h.coordinator.describe_group("g").members) == 2
 
+    @pytest.mark.parametrize("rebalance_timeout_ms", [0, -1])
+    def test_a_rebalance_without_a_timeout_waits_for_late_static_members(self, rebalance_timeout_ms: int) -> None:
+        """Otherwise the timer would be due again each time, and the coordinator would do nothing else."""
+        h = Harness()
+        static = h.first_join(group_instance_id="i1").member_id
+        h.join(static, group_instance_id="i1", rebalance_timeout_ms=rebalance_timeout_ms, protocols=[("range", b"")])
+        assert h.sync(static, 2).answer.error is ErrorCode.NONE
+        other = h.join(rebalance_timeout_ms=rebalance_timeout_ms)
+        assert h.leave("c-id2") is ErrorCode.NONE
+        assert other.answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+        h.coordinator.tick(h.now_ms)
+        deadline_ms = h.coordinator.next_deadline_ms()
+        assert deadline_ms is not None and deadline_ms > h.now_ms
+        h.advance(SESSION_MS - 1)
+        assert h.coordinator.describe_group("g").state == "PreparingRebalance"
+        h.advance(2 * SESSION_MS)
+        assert h.coordinator.describe_group("g").state == "Empty"
+
     def test_an_admin_removes_by_instance_id(self) -> None:
         h = Harness()
         self.stable(h)
