@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,9 +11,11 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from gateway.handlers.topics import delete_topics
+from gateway.handlers.topics.delete_topics import DELETED_AT_ONCE
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.topic import TOPIC_ID
 from protocol.kafka.errors import ErrorCode
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_admin import PREFIX, FakeTopics
 
 OLD, NEW = uuid.uuid4(), uuid.uuid4()
@@ -26,13 +29,19 @@ def pulsar() -> FakeTopics:
     return pulsar
 
 
-async def deleted(catalog: TopicCatalog, topic_id: uuid.UUID) -> Any:
+async def answered(catalog: TopicCatalog, *topics: Any) -> list[tuple[str | None, int]]:
+    """The names and error codes of the response's rows."""
     groups = SimpleNamespace(topic_deleted=Mock(), deletion_failed=AsyncMock())
     cluster = SimpleNamespace(topics=catalog, group_service=groups, logs=SimpleNamespace(forget_topic=AsyncMock()))
-    request = SimpleNamespace(topics=[SimpleNamespace(name=None, topic_id=topic_id)])
+    request = SimpleNamespace(topics=topics)
     call = SimpleNamespace(request=request, version=6, cluster=cluster, count_error=lambda code: None)
     answer = await delete_topics.handle(cast(Any, call))
-    return answer.responses[0].error_code
+    return [(row.name, row.error_code) for row in answer.responses]
+
+
+async def deleted(catalog: TopicCatalog, topic_id: uuid.UUID) -> Any:
+    [(_, code)] = await answered(catalog, SimpleNamespace(name=None, topic_id=topic_id))
+    return code
 
 
 async def test_by_its_id(pulsar: FakeTopics) -> None:
@@ -47,3 +56,22 @@ async def test_an_id_of_before_does_not_delete_what_was_made_anew(pulsar: FakeTo
     assert await deleted(catalog, OLD) == ErrorCode.UNKNOWN_TOPIC_ID
     assert pulsar.properties
     assert await deleted(catalog, NEW) == ErrorCode.NONE
+
+
+async def test_many_topics_are_deleted_side_by_side(pulsar: FakeTopics) -> None:
+    """Pulsar takes a while for each; a client waits a minute for all of them."""
+    names = [f"t{number}" for number in range(3 * DELETED_AT_ONCE)]
+    for name in names:
+        pulsar.properties[PREFIX + name], pulsar.policies[PREFIX + name] = {}, {}
+    pulsar.may_delete.clear()
+    catalog = TopicCatalog(pulsar.client, "t/n", 60_000)
+    asked = [SimpleNamespace(name=name, topic_id=None) for name in ["absent", *names, "t0"]]
+    deleting = asyncio.create_task(answered(catalog, *asked))
+    while pulsar.requests["delete_partitioned forced"] < DELETED_AT_ONCE:
+        await asyncio.sleep(0)
+    await let_callbacks_run()
+    assert pulsar.requests["delete_partitioned forced"] == DELETED_AT_ONCE
+    pulsar.may_delete.set()
+    expected = [("t0", ErrorCode.INVALID_REQUEST), *((name, ErrorCode.NONE) for name in names[1:])]
+    assert await deleting == [("absent", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), *expected]
+    assert set(pulsar.properties) == {PREFIX + "t", PREFIX + "t0"}
