@@ -66,7 +66,7 @@ _LENGTH = struct.Struct(">H")
 
 
 class _Log:
-    def append(self, *_: object) -> None: ...
+    def append(self, *_: object, irrevocable: bool = False) -> None: ...
 
 
 def _record_seeds(random: Random) -> Sequence[bytes]:
