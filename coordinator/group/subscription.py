@@ -39,7 +39,8 @@ def read_subscription(metadata: bytes) -> Subscription:
     """Raises MalformedSubscriptionError."""
     try:
         version, topics, at = _read_topics(metadata)
-        owned = _read_partitions(metadata, _skip_bytes(metadata, at))[0] if version >= OWNED_VERSION else {}
+        at = _skip_bytes(metadata, at)
+        owned = _read_partitions(metadata, at)[0] if version >= OWNED_VERSION else {}
     except (StructError, ValueError) as error:
         raise MalformedSubscriptionError(str(error)) from error
     return Subscription(version, topics, owned)

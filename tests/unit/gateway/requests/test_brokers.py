@@ -35,7 +35,7 @@ def fleet_of(
     ]
     fleet = fleet_scene.fleet_of(members, held=held, silence_s=silence_s, own=str(OWN))
     assert fleet._membership is not None
-    fleet._membership.roster.leader = lambda key: key[1]  # type: ignore[method-assign]
+    fleet._membership.roster.placement.leader = lambda key: key[1]  # type: ignore[method-assign]
     return fleet
 
 
