@@ -11,14 +11,14 @@ from functools import partial
 import structlog
 
 from coordinator.fleet.messages import Address
-from gateway.background import BackgroundFailure, FailureHandler, TaskGroup
+from gateway.background import BackgroundFailure, FailureHandler, TaskGroup, run_once
 from gateway.backoff import Backoff, retried
 from gateway.clusters.clusters import Clusters
 from gateway.clusters.configs import with_share
 from gateway.clusters.services import ClusterServices, ProcessParts
 from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, Config
 from gateway.coordination.transactions.transaction_service import TRANSACTION_VERSION
-from gateway.dispatch import Dispatcher
+from gateway.dispatch import Dispatcher, prepare_fetch
 from gateway.fleet.fleet import Fleet, NodeIdInUse
 from gateway.forwarding.peer_security import PeerSecurity
 from gateway.garbage_collection import GarbageCollection
@@ -137,6 +137,7 @@ class Gateway:
         )
         self._clusters.end_connections = self._server.end_connections
         ports = await self._server.bind()
+        run_once("codecs of Fetch", prepare_fetch())  # while Pulsar is waited for
         await self._join_fleet(ports)
         self._not_ready = "loading ACLs and quotas"
         await self._until_pulsar_is_there(self._services.load_rights)

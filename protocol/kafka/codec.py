@@ -141,6 +141,12 @@ _decoders: dict[tuple[type[Message], int], Decode] = {}
 """The decoders that have been compiled so far."""
 
 
+def prepare(request: type[Message], response: type[Message], version: int) -> None:
+    """Compile the codecs of an API's version now, instead of when they are first used."""
+    _decoder(request, version)
+    _encoder(response.__name__, version)
+
+
 def _decoder(message: type[Message], version: int) -> Decode:
     decode = _decoders.get((message, version))
     if decode is None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 from kafka.protocol.api_key import ApiKey
 
 from gateway.config import FORWARDING_LISTENER, Config
-from gateway.dispatch import LARGE_FRAME_BYTES, Dispatcher
+from gateway.dispatch import FIRST_PREPARED, LARGE_FRAME_BYTES, Dispatcher, prepare_fetch
 from gateway.handlers.table import APIS
 from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.cluster import Cluster
@@ -17,9 +18,11 @@ from gateway.requests.context import GATEWAY, Client, Listener, Principal
 from gateway.requests.policy import ALL_ALLOWED, Policy
 from gateway.security.acls import Requester
 from gateway.security.authorizer import Authorizer
+from protocol.kafka import codec
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.messages.groups import TxnOffsetCommitRequest
 from protocol.kafka.messages.message import Message
+from protocol.kafka.messages.records import FetchRequest, FetchResponse
 from protocol.kafka.messages.topics import MetadataRequest
 from protocol.kafka.messages.transactions import EndTxnRequest, InitProducerIdRequest
 
@@ -78,3 +81,13 @@ def test_a_connection_from_before_an_eviction_carries_no_requests_of_transaction
         dispatcher.handler(context).handle(Call(api, 3, 1, None, request_type(), context))
     metadata = Call(APIS[ApiKey.Metadata], 9, 1, None, MetadataRequest(), context)
     metadata.check_age()
+
+
+async def test_the_first_fetch_of_a_version_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    await prepare_fetch()
+    compiled = Mock()
+    monkeypatch.setattr(codec, "compile_decoder", compiled)
+    monkeypatch.setattr(codec, "compile_encoder", compiled)
+    for version in range(FIRST_PREPARED, APIS[ApiKey.Fetch].max_version + 1):
+        codec.prepare(FetchRequest, FetchResponse, version)
+    assert not compiled.called
