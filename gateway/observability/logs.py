@@ -6,7 +6,8 @@ import logging
 import sys
 import time
 from collections.abc import Callable, MutableMapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -54,6 +55,18 @@ class SparseLog:
         write(event, left_out=self._left_out.pop(event, 0), **cut)
 
 
+class _StandardError:
+    """What cannot be written, because the disk is full or nobody reads it, is lost, and the gateway goes on."""
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+
+
 def configure(level: str, *, json: bool | None = None) -> None:
     """JSON if the output is not a terminal, columns if it is."""
     as_json = not sys.stderr.isatty() if json is None else json
@@ -70,7 +83,7 @@ def configure(level: str, *, json: bool | None = None) -> None:
             *ending,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _StandardError())),
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import sys
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 import structlog
@@ -55,6 +58,18 @@ def test_what_a_client_is_called_writes_no_other_lines(
     [line] = capsys.readouterr().err.splitlines()
     assert "forged" in line
     assert "\x1b[2J" not in line
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "disk full"), BrokenPipeError(), ValueError("closed")])
+def test_a_line_that_cannot_be_written_is_lost(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, restored_logs: None
+) -> None:
+    """Log lines are written anywhere, for example while a connection is being closed."""
+    broken = Mock(write=Mock(side_effect=error), flush=Mock(side_effect=error), isatty=lambda: False)
+    monkeypatch.setattr(sys, "stderr", broken)
+    configure("info")
+    structlog.get_logger().info("one")
+    assert broken.write.called
 
 
 def test_unreadable_entries_do_not_fill_the_log() -> None:
