@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.fan_out import Slices
 from gateway.requests.call import Call, Guard, Handle
 from gateway.requests.reply import Reply
 from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
@@ -20,6 +21,9 @@ from protocol.kafka.errors import ErrorCode
 Message = Any
 Row = Any
 """A request or a response, or a row of one: guards access their fields by name."""
+
+AT_ONCE = 100
+"""Rows of a request that are judged without giving others their turn."""
 
 DENIED = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -115,12 +119,28 @@ def needs_each(
 
     def guard(call: Call, handle: Handle) -> Reply:
         rows: Sequence[Row] = getattr(call.request, asked) or ()
-        allowed, refused = [], []
+        if len(rows) > AT_ONCE:
+            return Reply.after(in_slices(call, handle, rows))
+        allowed: list[Row] = []
+        refused: list[Row] = []
         for row in rows:
-            if allows(call, row):
-                allowed.append(row)
-            else:
-                refused.append(refuse(call, row))
+            judge(call, row, allowed, refused)
+        return answer(call, handle, allowed, refused)
+
+    async def in_slices(call: Call, handle: Handle, rows: Sequence[Row]) -> Reply:
+        slices, allowed, refused = Slices(), list[Row](), list[Row]()
+        for row in rows:
+            await slices.pause()
+            judge(call, row, allowed, refused)
+        return answer(call, handle, allowed, refused)
+
+    def judge(call: Call, row: Row, allowed: list[Row], refused: list[Row]) -> None:
+        if allows(call, row):
+            allowed.append(row)
+        else:
+            refused.append(refuse(call, row))
+
+    def answer(call: Call, handle: Handle, allowed: list[Row], refused: list[Row]) -> Reply:
         if not refused:
             return handle(call)
         if not allowed:
