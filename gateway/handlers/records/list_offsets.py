@@ -146,7 +146,11 @@ async def _look_up(
         duplicate = call.version >= 1 and asked[name, part.partition_index] > 1
         return await _answer(call, name, part, duplicate=duplicate)
 
-    rows = await fan_out(answer, [(topic.name, part) for topic in call.request.topics for part in topic.partitions])
+    named = [(topic.name, part) for topic in call.request.topics for part in topic.partitions]
+    keys = [(name, part.partition_index, part.timestamp, part.max_num_offsets) for name, part in named]
+    distinct = dict(zip(keys, named, strict=True))  # v0 may ask for the same again and again
+    found = dict(zip(distinct, await fan_out(answer, list(distinct.values())), strict=True))
+    rows = [found[key] for key in keys]
     if before is not None:
         await asyncio.wait([before])
         for row in rows:

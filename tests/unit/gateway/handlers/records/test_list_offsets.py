@@ -193,3 +193,13 @@ async def test_so_many_partitions_at_a_time() -> None:
     found = await answered(list_offsets.handle(call(log, *((number, EARLIEST) for number in range(1_000)), many=1_000)))
     assert found == [(0, 3)] * 1_000
     assert 1 < most <= 64
+
+
+async def test_what_is_asked_again_and_again_is_looked_up_once() -> None:
+    """Version 0 refuses no duplicates."""
+    log = FakeLog(NEW)
+    asked = call(log, *[(0, LATEST)] * 1_000, version=0)
+    response: Any = await list_offsets.handle(asked).result()
+    [topic] = response.topics
+    assert [part.old_style_offsets for part in topic.partitions] == [[11]] * 1_000
+    assert asked.cluster.logs.open.await_count == 1
