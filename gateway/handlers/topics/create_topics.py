@@ -22,6 +22,8 @@ from protocol.kafka.messages.topics import CreateTopicsRequest, CreateTopicsResp
 MAX_PARTITIONS = 9_999
 """Partitions of one request, as in Kafka: its controller writes at most 10,000 records for a request, one of them for
 the topic."""
+MAX_TOPICS = 5_000
+"""Topics of one request: each needs two of these records, at least."""
 
 _Wanted = CreateTopicsRequest.CreatableTopic
 _Row = CreateTopicsResponse.CreatableTopicResult
@@ -32,7 +34,11 @@ async def handle(call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
     duplicates = [name for name, times in named.items() if times > 1]
     once = [topic for topic in request.topics if named[topic.name] == 1]
-    rows = await fan_out(lambda topic: _create(call, topic), once, at_once=1)
+    if len(once) > MAX_TOPICS:
+        text = "Unable to perform excessively large batch operation."
+        rows = [_failed(topic.name, ErrorCode.POLICY_VIOLATION, text) for topic in once]
+    else:
+        rows = await fan_out(lambda topic: _create(call, topic), once, at_once=1)
     rows += [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in duplicates]
     for row in rows:
         if row.error_code:
