@@ -7,7 +7,6 @@ If one partition is unknown, none is added: the others get OPERATION_NOT_ATTEMPT
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -17,6 +16,7 @@ from coordinator.transaction.metadata import EPOCH_BUMP_VERSION
 from coordinator.transaction.version_errors import Api, error_for_version
 from gateway.busy_time import run_part
 from gateway.coordination.transactions.adding import add_at_once, add_when_free
+from gateway.fan_out import fan_out
 from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, cached_counts, look_up_counts
 from gateway.requests.reply import Reply
@@ -25,6 +25,8 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
 BATCHED_VERSION = 4
+TRANSACTIONS_AT_ONCE = 1_000
+"""A gateway verifies up to this number at the same time, so that they share an entry of the coordinator's log."""
 
 _Response = AddPartitionsToTxnResponse
 _Topic = _Response.AddPartitionsToTxnTopicResult
@@ -94,7 +96,7 @@ def _add_all(call: Call, transactions: Sequence[_Transaction], counts: Partition
 async def _response(
     call: Call, transactions: Sequence[_Transaction], counts: PartitionCounts
 ) -> AddPartitionsToTxnResponse:
-    codes = await asyncio.gather(*(run_part(_add(call, transaction, counts)) for transaction in transactions))
+    codes = await fan_out(lambda each: _add(call, each, counts), transactions, at_once=TRANSACTIONS_AT_ONCE)
     if call.version < BATCHED_VERSION:
         return _Response(results_by_topic_v3_and_below=_rows(call, transactions[0], codes[0]))
     return _Response(
