@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 MAX_REMEMBERED = 100_000
 """Clients may ask for names of topics that do not exist, so the cache is bounded."""
+MAX_REMEMBERED_LENGTH = 1_024
+"""Of a topic's name with its tenant and namespace. Longer names, which no topic has, are not remembered."""
 _MASK = 2**64 - 1
 
 
@@ -32,6 +34,8 @@ class Placement:
         try:
             return self._leaders[key]
         except KeyError:
+            if len(key.topic) > MAX_REMEMBERED_LENGTH:
+                return self._highest(key)
             if len(self._leaders) >= MAX_REMEMBERED:
                 self._leaders.clear()
             leader = self._leaders[key] = self._highest(*key)

@@ -12,6 +12,9 @@ from gateway.coordination.partition.clock import WallClock
 from gateway.coordination.partition.coordinator_partition import CoordinatorPartition
 from gateway.coordination.partition.kind import C, StandIns
 
+MAX_REMEMBERED_LENGTH = 256
+"""Of a key whose partition is remembered. Clients may name keys of 32 KB, whether they exist or not."""
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -63,12 +66,18 @@ class CoordinatesNothing(Coordinators[C]):
         return False
 
 
-@lru_cache(maxsize=16_384)
 def partition_of(key: str, count: int) -> int:
     """Kafka's choice of the partition: Java's abs(String.hashCode) % count, over UTF-16 code units."""
+    return (_remembered if len(key) <= MAX_REMEMBERED_LENGTH else _partition_of)(key, count)
+
+
+def _partition_of(key: str, count: int) -> int:
     units = key.encode("utf-16-be", "surrogatepass")
     value = 0
     for index in range(0, len(units), 2):
         value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
     magnitude = value if value < 1 << 31 else (1 << 32) - value
     return 0 if magnitude == 1 << 31 else magnitude % count
+
+
+_remembered = lru_cache(maxsize=16_384)(_partition_of)

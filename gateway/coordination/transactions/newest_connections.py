@@ -11,11 +11,14 @@ that names the producer of another id must not make that producer's connections 
 from __future__ import annotations
 
 from collections import OrderedDict
+from hashlib import blake2b
 
 from coordinator.transaction.messages import Producer
 
 MAX_PRODUCERS = 100_000
 """The producers that sent a request last are kept."""
+MAX_NAME_LENGTH = 64
+"""Longer transactional ids are kept as hashes of this length: any client may name ids of 32 KB."""
 
 
 class NewestConnections:
@@ -24,9 +27,15 @@ class NewestConnections:
 
     def record_use(self, transactional_id: str, producer: Producer, connection: int) -> bool:
         """`connection` is a number that increases with each connection. False if the producer has used a newer one."""
-        key = transactional_id, producer
+        key = _short(transactional_id), producer
         newest = self._numbers[key] = max(connection, self._numbers.get(key, -1))
         self._numbers.move_to_end(key)
         if len(self._numbers) > MAX_PRODUCERS:
             self._numbers.popitem(last=False)
         return connection == newest
+
+
+def _short(name: str) -> str:
+    if len(name) <= MAX_NAME_LENGTH:
+        return name
+    return blake2b(name.encode(), digest_size=MAX_NAME_LENGTH // 2).hexdigest()

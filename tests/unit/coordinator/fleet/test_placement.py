@@ -47,3 +47,12 @@ def test_names_that_clients_make_up_are_not_kept_for_ever(monkeypatch: pytest.Mo
     asked = {key: found.leader(key) for key in KEYS}
     assert len(found._leaders) <= 10
     assert asked == leaders(0, 1, 2)
+
+
+def test_names_that_no_topic_has_are_not_remembered() -> None:
+    """Any client may send names of 32 KB: those remembered would fill the memory."""
+    found = Placement((0, 1, 2))
+    for length in (249, placement.MAX_REMEMBERED_LENGTH, 32_767):
+        key = PartitionKey("t" * length, 0)
+        assert found.leader(key) == found.leader(key) == Placement((0, 1, 2)).leader(key)
+    assert len(found._leaders) == 2

@@ -20,6 +20,16 @@ def test_an_older_connection_is_known_as_such() -> None:
     assert connections.record_use("y", producer, 3)
 
 
+def test_long_names_take_no_more_memory() -> None:
+    """Any client may name ids of 32 KB, whether they exist or not."""
+    connections, producer = NewestConnections(), Producer(5, 0)
+    long = "x" * 32_767
+    for name in (long, long + "y"):
+        assert connections.record_use(name, producer, 8)
+        assert not connections.record_use(name, producer, 3)
+    assert all(len(name) <= 64 for name, _ in connections._numbers)
+
+
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newest_connections, "MAX_PRODUCERS", 2)
     connections = NewestConnections()
