@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gateway.config import Limits
 from gateway.log.entries.decoding import DecodingThreads, converted
 from gateway.log.entries.entry_stream import read_entries
-from gateway.log.entries.log_entry import LogEntry, from_pulsar
+from gateway.log.entries.log_entry import LogEntry, from_pulsar, holds_batches
 from gateway.log.reading.positions import scan_start
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats, Ledger
@@ -45,6 +45,8 @@ async def read_tail(
     for start, last in scan_ranges(stats, tail, limits):
         async with aclosing(read_entries(client, topic, start, last, admin=admin)) as entries:
             async for entry in entries:
+                if not holds_batches(entry):  # of a native producer: it may take long to convert
+                    continue
                 read = await converted(decoding, convert, entry, topic)
                 if read is not None:
                     take(read)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import KafkaError
-from gateway.log.entries.decoding import HEAVY_MESSAGES
+from gateway.log.entries.decoding import HEAVY_MESSAGES, converted
 from gateway.log.entries.log_entry import LogEntry, from_pulsar
 from gateway.log.reading import receipt_lookup
 from gateway.log.writing.producer_ids import MARK_EVERY_S
@@ -251,6 +251,24 @@ async def test_a_producer_whose_id_was_just_allocated_needs_no_look_at_the_log(s
     assert asked == 0
     await scene.log.prepare(first_batch(older), 2)
     assert asked == 1
+
+
+async def test_native_entries_are_not_converted_to_find_idempotent_producers(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be megabytes to decompress, and have no idempotent batches."""
+    for number in range(3):
+        scene.topic.write(b"native", 1, "native", number, native=True)
+    found: list[Entry] = []
+    async def counted(threads: Any, from_entry: Any, entry: Entry, whose: Any) -> LogEntry | None:
+        found.append(entry)
+        return await converted(threads, from_entry, entry, whose)
+
+    monkeypatch.setattr("gateway.log.writing.producer_scan.converted", counted)
+    records = [Record(0, 1_000, None, b"value", ())]
+    header = parse_header(encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=0))
+    await scene.log.prepare(header, 1)
+    assert [entry.position for entry in found] == [scene.topic.entries[0][0]]
 
 
 async def test_one_look_at_the_log_serves_all_batches_that_came_before_it(scene: Scene) -> None:
