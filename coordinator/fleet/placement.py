@@ -34,7 +34,7 @@ class Placement:
         try:
             return self._leaders[key]
         except KeyError:
-            if len(key.topic) > MAX_REMEMBERED_LENGTH:
+            if len(key[0]) > MAX_REMEMBERED_LENGTH:
                 return self._highest(key)
             if len(self._leaders) >= MAX_REMEMBERED:
                 self._leaders.clear()

@@ -14,6 +14,7 @@ from gateway.handlers.table import APIS
 from gateway.listener_config import LOOPBACK
 from gateway.network.arrivals import Arrivals
 from gateway.network.turns import Turns
+from gateway.observability import logs
 from gateway.observability.logs import LINES_PER_S
 from gateway.observability.metrics import Metrics
 from protocol.kafka.codec import encode_request
@@ -30,9 +31,14 @@ from tests.bench.inside.scene import Scene
 from tests.unit.gateway.network.connection_harness import Conversation, frame
 
 MANY = 1_000
-FEW = 2 * LINES_PER_S
-"""Those of one second, or of two."""
+FEW = LINES_PER_S
 TOPIC = "topic"
+
+
+@pytest.fixture(autouse=True)
+def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a test takes, for the log it is one second."""
+    monkeypatch.setattr(logs, "SPARSE_S", 3_600)
 
 
 def damaged() -> memoryview:
