@@ -35,7 +35,7 @@ class Placement:
             return self._leaders[key]
         except KeyError:
             if len(key[0]) > MAX_REMEMBERED_LENGTH:
-                return self._highest(key)
+                return self._highest(*key)
             if len(self._leaders) >= MAX_REMEMBERED:
                 self._leaders.clear()
             leader = self._leaders[key] = self._highest(*key)
