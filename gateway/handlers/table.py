@@ -67,6 +67,7 @@ from gateway.handlers.transactions import (
 )
 from gateway.requests import api_routes as routes
 from gateway.requests.call import Api, Call, at_once, awaited
+from gateway.requests.group_topics import in_parts
 from protocol.kafka.handwritten.produce_request import decode_produce
 from protocol.kafka.messages import cluster, groups, login, records, security, topics, transactions
 
@@ -87,7 +88,7 @@ _ROWS = (
     ),
     Api(topics.MetadataRequest, topics.MetadataResponse, 0, 13, awaited(metadata_handler.handle)),
     Api(
-        groups.OffsetCommitRequest, groups.OffsetCommitResponse, 0, 9, offset_commit.handle,
+        groups.OffsetCommitRequest, groups.OffsetCommitResponse, 0, 9, in_parts(offset_commit.handle),
         route=routes.BY_GROUP, pipelined=True,
     ),
     Api(groups.OffsetFetchRequest, groups.OffsetFetchResponse, 0, 9, offset_fetch.handle, route=routes.OFFSET_FETCH),
@@ -141,7 +142,7 @@ _ROWS = (
     Api(security.CreateAclsRequest, security.CreateAclsResponse, 0, 3, awaited(create_acls.handle)),
     Api(security.DeleteAclsRequest, security.DeleteAclsResponse, 0, 3, awaited(delete_acls.handle)),
     Api(
-        groups.TxnOffsetCommitRequest, groups.TxnOffsetCommitResponse, 0, 5, txn_offset_commit.handle,
+        groups.TxnOffsetCommitRequest, groups.TxnOffsetCommitResponse, 0, 5, in_parts(txn_offset_commit.handle),
         route=routes.TXN_OFFSET_COMMIT,
     ),
     Api(cluster.DescribeConfigsRequest, cluster.DescribeConfigsResponse, 0, 4, awaited(describe_configs.handle)),
@@ -168,7 +169,10 @@ _ROWS = (
         topics.ListPartitionReassignmentsRequest, topics.ListPartitionReassignmentsResponse,
         0, 0, at_once(list_partition_reassignments.handle),
     ),
-    Api(groups.OffsetDeleteRequest, groups.OffsetDeleteResponse, 0, 0, offset_delete.handle, route=routes.BY_GROUP),
+    Api(
+        groups.OffsetDeleteRequest, groups.OffsetDeleteResponse, 0, 0, in_parts(offset_delete.handle),
+        route=routes.BY_GROUP,
+    ),
     Api(
         security.DescribeClientQuotasRequest, security.DescribeClientQuotasResponse,
         0, 1, at_once(describe_client_quotas.handle),

@@ -1,9 +1,11 @@
-"""Which of the partitions in a request exist: the look-ups of OffsetCommit and OffsetDelete in the catalog."""
+"""The partitions in requests about offsets: look-ups in the catalog, and requests with very many of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -14,6 +16,9 @@ from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
+
+PART_ROWS = 5_000
+"""The rows of a request that are handled in one step: about 15 ms of work."""
 
 log = SparseLog(structlog.get_logger())
 
@@ -43,6 +48,50 @@ class PartitionCounts(NamedTuple):
         if count is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE if 0 <= partition < count else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def in_parts(handle: Callable[[Call[Any]], Reply]) -> Callable[[Call[Any]], Reply]:
+    """The handler of requests whose rows are independent: those with very many rows are handled part by part."""
+
+    def handle_parts(call: Call[Any]) -> Reply:
+        parts = [*_parts(call.request.topics)]
+        return handle(call) if len(parts) <= 1 else Reply.after(_one_by_one(call, handle, parts))
+
+    return handle_parts
+
+
+async def _one_by_one(call: Call[Any], handle: Callable[[Call[Any]], Reply], parts: Sequence[list[Any]]) -> Reply:
+    """An error of a whole part is that of the request; the client retries then."""
+    rows: dict[str, Any] = {}
+    response: Any = None
+    for part in parts:
+        response = await handle(call.asking(replace(call.request, topics=part))).result()
+        if getattr(response, "error_code", 0):
+            return Reply(response)
+        for topic in response.topics:
+            known = rows.setdefault(topic.name, topic)
+            if known is not topic:
+                known.partitions += topic.partitions
+        await asyncio.sleep(0)
+    return Reply(replace(response, topics=[*rows.values()]))
+
+
+def _parts(topics: Iterable[Any]) -> Iterator[list[Any]]:
+    """The topics in lists of PART_ROWS partitions at most; topics count as one partition if they have none."""
+    part: list[Any] = []
+    room = PART_ROWS
+    for topic in topics:
+        rows = topic.partitions
+        while len(rows) > room:
+            yield [*part, replace(topic, partitions=rows[:room])]
+            rows, part, room = rows[room:], [], PART_ROWS
+        part.append(topic if rows is topic.partitions else replace(topic, partitions=rows))
+        room -= max(1, len(rows))
+        if room <= 0:
+            yield part
+            part, room = [], PART_ROWS
+    if part:
+        yield part
 
 
 def with_counts(call: Call, topics: Iterable[_Topic], then: Callable[[PartitionCounts], Reply]) -> Reply:
