@@ -117,7 +117,7 @@ class CoordinatorPartition(Generic[C]):
         self._is_placed_here = True
         self._placed_here.set()
         if self._leading is None:
-            self._leading = asyncio.create_task(self._lead())
+            self._leading = keep_running("leading of a coordinator's partition", self._lead)
 
     async def resign(self) -> None:
         """Stop answering as coordinator; return when its producer is closed, or Pulsar did not confirm that in time.
@@ -144,8 +144,8 @@ class CoordinatorPartition(Generic[C]):
             await asyncio.gather(leading, return_exceptions=True)
             await self._drop_log()
         finally:
-            self._renew()
             self._leading = self._resigning = self.load_failure = None
+            self._renew()
             if self._is_placed_here:  # placed here again in the meantime
                 self.take()
 
@@ -254,6 +254,8 @@ class CoordinatorPartition(Generic[C]):
                 await self._log.close()
         except (PulsarError, TimeoutError) as error:
             log.info("internal log not closed properly", topic=self._topic, error=str(error))
+        except Exception as defect:  # in the gateway: the partition is taken again, or released, nevertheless
+            report("closing of an internal log", defect)
 
     async def _load(self, predecessor: Producer | None) -> None:
         started = time.monotonic()

@@ -9,10 +9,12 @@ from typing import Any, cast
 import pytest
 
 from coordinator.fleet.leadership import PartitionRole
+from gateway import background
 from gateway.coordination.partition import coordinator_partition
 from gateway.coordination.partition.clock import WallClock
 from gateway.coordination.partition.coordinator_partition import ANSWERING, Answering, CoordinatorPartition
 from gateway.coordination.partition.coordinators import CoordinatesNothing
+from gateway.coordination.partition.internal_log import InternalLog
 from gateway.coordination.partition.kind import StandIns
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
@@ -142,6 +144,31 @@ async def test_takes_a_lost_partition_again_though_its_coordinator_fails(monkeyp
     await harness.until(lambda: harness.loaded == [0, 1])
     assert harness.look() == 1
     assert [str(each["exception"]) for each in reported] == ["a defect"]
+    await harness.partition.resign()
+
+
+@pytest.mark.parametrize("defect", ["close", "new"])
+async def test_takes_a_lost_partition_again_though_its_log_fails(monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
+    """Otherwise nobody would lead it until the gateway restarts."""
+    monkeypatch.setattr(coordinator_partition, "PAUSE_FIRST_S", 0.001)
+    monkeypatch.setattr(background, "RESTART_PAUSE_S", 0.001)
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+    harness = await Harness().start()
+    await harness.count()
+
+    def fail(*_: object) -> Any:
+        monkeypatch.undo()
+        raise AssertionError("a defect")
+
+    if defect == "close":
+        monkeypatch.setattr(InternalLog, "close", fail)
+    else:
+        monkeypatch.setattr(harness.partition, "_new_log", fail)
+    harness.topic.producers[-1].lose()
+    await harness.until(lambda: bool(reported))
+    await harness.until(lambda: harness.look() == 1)
+    assert [isinstance(each["exception"], AssertionError) for each in reported] == [True]
     await harness.partition.resign()
 
 
