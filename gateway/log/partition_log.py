@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
+from gateway.background import report
 from gateway.errors import KafkaError
 from gateway.log.bounds.end_target import EndTarget
 from gateway.log.bounds.log_bounds import LogBounds, read_bounds
@@ -282,14 +283,18 @@ class PartitionLog:
 
     async def _close(self) -> None:
         self.waiters.wake()
-        self.producers.close()
-        self.start.close()
-        self.end.close()
-        self._lookup.close()
-        self.transactions.close()
-        self._drop_cached()
-        self._follower.close()
-        await self.writer.close()
+        for close in (
+            self.producers.close, self.start.close, self.end.close, self._lookup.close, self.transactions.close,
+            self._drop_cached, self._follower.close,
+        ):  # fmt: skip
+            try:
+                close()
+            except Exception as defect:  # in the gateway: the next log waits for the end of this one
+                report("closing of a log", defect)
+        try:
+            await self.writer.close()
+        except Exception as defect:
+            report("closing of a log", defect)
         self._target.fail(ClientClosedError("the log was closed"))
         self._answer([Resolved(receipt, UNKNOWN_OFFSET) for receipt in self._end.abandon()])
         self.waiters.wake()

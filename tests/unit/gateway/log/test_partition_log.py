@@ -135,6 +135,26 @@ async def test_closing_answers_what_is_queued_in_flight_and_behind_a_gap(scene: 
         assert isinstance(error, KafkaError)
 
 
+@pytest.mark.parametrize("part", ["start", "transactions", "_follower", "writer"])
+async def test_a_defect_in_one_part_does_not_stop_the_close(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Otherwise the log could not be opened again: that waits for the end of the former one."""
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
+    waiting = scene.append()
+
+    def fail() -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(getattr(scene.log, part), "close", fail)
+    await scene.log.close()
+    assert [repr(each["exception"]) for each in failures] == ["KeyError('a defect')"]
+    if part != "writer":
+        assert isinstance((await answered(waiting))[1], KafkaError)
+        assert scene.producer.closed
+
+
 async def test_an_answer_that_fails_keeps_no_other_client_from_its_own(scene: Scene) -> None:
     """The offsets of entries after a gap become known together, and one entry has the batches of several clients."""
 
