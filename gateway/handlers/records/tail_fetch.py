@@ -282,7 +282,7 @@ class TailFetch:
 
     def log_moved(self) -> None:
         """Check again, once for all logs that change in the same turn of the event loop."""
-        if len(self._waits_at) == 1:
+        if len(self._waits_at) == 1 and self._waits_at[0].log.waiters.are_few:
             self._look()
         elif not self._is_looking:
             self._is_looking = True

@@ -10,6 +10,10 @@ QUIET_S = 0.01
 """When consumers wait and this gateway wrote nothing for this time, the log looks for entries of other writers."""
 
 
+FEW = 32
+"""This number of delayed fetches may be answered in one turn of the event loop, while all other clients wait."""
+
+
 class Waiter(Protocol):
     """A delayed fetch."""
 
@@ -30,6 +34,10 @@ class Waiters:
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
+
+    @property
+    def are_few(self) -> bool:
+        return len(self._waiting) <= FEW
 
     @property
     def at_end(self) -> bool:

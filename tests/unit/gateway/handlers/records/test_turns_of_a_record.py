@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from gateway.log.reading.waiters import FEW
 from tests.bench.frames import FetchFrames, ProduceFrames, record_batch
 from tests.bench.inside.scene import FakeClient, Scene
 
@@ -42,3 +43,25 @@ async def test_from_a_producer_to_a_waiting_consumer() -> None:
         client.received.clear()
     scene.broker.say(scene.broker.answers())
     assert (await turns_until(producer), await turns_until(consumer)) == (1, 0), "the consumer in the same turn"
+
+
+async def test_many_consumers_are_not_answered_in_one_turn() -> None:
+    scene = Scene()
+    scene.add_topic(TOPIC)
+    producer, consumers = scene.connect(), [scene.connect() for _ in range(2 * FEW)]
+    batches, fetches = ProduceFrames(TOPIC, record_batch(1)), FetchFrames(TOPIC, max_bytes=1 << 20, max_wait_ms=30_000)
+    for offset in range(LEARNING):
+        producer.ask(b"".join(batches.request(offset)))
+        for consumer in consumers:
+            consumer.ask(fetches.request(offset, offset))
+        await scene.until_answered([producer, *consumers])
+    for consumer in consumers:
+        consumer.received.clear()
+        consumer.ask(fetches.request(LEARNING, LEARNING))
+    producer.ask(b"".join(batches.request(LEARNING)))
+    await scene.run()
+    scene.broker.say(scene.broker.answers())
+    await asyncio.sleep(0)
+    assert sum(bool(consumer.received) for consumer in consumers) <= FEW
+    await scene.until_answered(consumers)
+    assert all(consumer.received for consumer in consumers)
