@@ -26,7 +26,8 @@ class PassedTimes:
 
     def __init__(self) -> None:
         self._known: list[Passed] = []
-        """Positions increase, and timestamps do not decrease."""
+        """Positions increase. So do timestamps, unless compaction has removed late records: bisection then finds a
+        position that is right, but perhaps not the last one."""
 
     def learn(self, passed: Passed) -> None:
         if self._known and passed.position <= self._known[-1].position:
