@@ -5,18 +5,22 @@ thousand commits at the same time cause one update. Keys of one partition run on
 does not answer releases its place of `max_running` after SLOW_MS. A partition that has timed out pauses as a whole,
 and few such partitions are tried at the same time.
 
-| state of a key | event       | next                                                            |
-|----------------|-------------|-----------------------------------------------------------------|
-| unknown        | changed     | waiting, due after `COALESCE_MS`                                |
-| waiting        | changed     | waiting, due as before                                          |
-| waiting        | take        | running; if another key of its partition is running: queued     |
-| running        | changed     | running, changed again                                          |
-| running        | succeeded   | unknown; if changed again: waiting, due after `COALESCE_MS`     |
-| running        | failed      | waiting, due after a pause that doubles, from 1 s to 60 s       |
-| queued         | (the other) | waiting, due at once, or after the pause if the running failed  |
+| state of a key | event     | next                                                            |
+|----------------|-----------|-----------------------------------------------------------------|
+| unknown        | changed   | waiting, due after `COALESCE_MS`                                |
+| waiting        | changed   | waiting, due as before                                          |
+| waiting        | due       | queued, as the last one of its partition                        |
+| queued         | take      | running, if it is the first one and no other of them is running |
+| running        | changed   | running, changed again                                          |
+| running        | succeeded | unknown; if changed again: waiting, due after `COALESCE_MS`     |
+| running        | failed    | waiting, due after a pause that doubles, from 1 s to 60 s       |
+
+After a failure, the queued keys of the partition pause, too. Thousands of groups may read the same partition, so an
+update changes nothing about the partition's other keys.
 """
 
-from dataclasses import dataclass, field
+from collections import deque
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from coordinator.timers import Timers
@@ -54,11 +58,10 @@ class _Pending:
 
 @dataclass
 class _Turn:
-    """The running key of a partition, and the keys that wait for its end."""
+    """The running key of a partition."""
 
     running: MirrorKey
     started_ms: int
-    queued: list[MirrorKey] = field(default_factory=list)
 
 
 @dataclass
@@ -75,6 +78,9 @@ class MirrorSchedule:
         self._max_keys = max_keys
         self._pending: dict[MirrorKey, _Pending] = {}
         self._due: Timers[MirrorKey] = Timers()
+        self._queues: dict[TopicPartition, deque[MirrorKey]] = {}
+        self._queues_due: Timers[TopicPartition] = Timers()
+        """When the first key of a queue may run. Partitions with a running key are not included."""
         self._turns: dict[TopicPartition, _Turn] = {}
         self._next_start_ms = 0
         self._stuck: dict[TopicPartition, _Stuck] = {}
@@ -110,17 +116,32 @@ class MirrorSchedule:
         """The key whose turn it is; the caller ends it with `succeeded` or `failed`."""
         if now_ms < max(self._next_start_ms, self._free_ms(now_ms)):
             return None
-        while (key := self._due.pop_due(now_ms)) is not None:
-            turn = self._turns.get(key.partition)
-            if turn is not None:
-                turn.queued.append(key)
-            elif (pause_end_ms := self._pause_end_ms(key.partition, now_ms)) > now_ms:
-                self._due.set(key, pause_end_ms)
+        for key in self._due.due(now_ms):
+            self._enqueue(key, now_ms)
+        while (partition := self._queues_due.pop_due(now_ms)) is not None:
+            if (pause_end_ms := self._pause_end_ms(partition, now_ms)) > now_ms:
+                self._queues_due.set(partition, pause_end_ms)
             else:
-                self._turns[key.partition] = _Turn(key, now_ms)
+                key = self._dequeue(partition)
+                self._turns[partition] = _Turn(key, now_ms)
                 self._next_start_ms = now_ms + START_EVERY_MS
                 return key
         return None
+
+    def _enqueue(self, key: MirrorKey, now_ms: int) -> None:
+        queue = self._queues.get(key.partition)
+        if queue is None:
+            queue = self._queues[key.partition] = deque()
+            if key.partition not in self._turns:
+                self._queues_due.set(key.partition, now_ms)
+        queue.append(key)
+
+    def _dequeue(self, partition: TopicPartition) -> MirrorKey:
+        queue = self._queues[partition]
+        key = queue.popleft()
+        if not queue:
+            del self._queues[partition]
+        return key
 
     def _free_ms(self, now_ms: int) -> int:
         """When a place becomes free, if no running update ends before."""
@@ -138,7 +159,8 @@ class MirrorSchedule:
 
     def next_ms(self, now_ms: int) -> int | None:
         """When `take` may find a key; None if not before another key ends or changes."""
-        deadline_ms = self._due.next_deadline_ms()
+        deadlines_ms = [self._due.next_deadline_ms(), self._queues_due.next_deadline_ms()]
+        deadline_ms = min((each for each in deadlines_ms if each is not None), default=None)
         if deadline_ms is None:
             return None
         return max(deadline_ms, self._next_start_ms, self._free_ms(now_ms))
@@ -176,8 +198,9 @@ class MirrorSchedule:
         return turn is not None and turn.running == key
 
     def _end_turn(self, key: MirrorKey, others_due_ms: int) -> None:
-        for queued in self._turns.pop(key.partition).queued:
-            self._due.set(queued, others_due_ms)
+        del self._turns[key.partition]
+        if key.partition in self._queues:
+            self._queues_due.set(key.partition, others_due_ms)
 
 
 def _pause_ms(failures: int) -> int:

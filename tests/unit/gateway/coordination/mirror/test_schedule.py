@@ -1,7 +1,12 @@
 """The order of mirroring: coalescing, pauses, turns of one partition, bounds."""
 
 import random
+from functools import partial
+from typing import Any
 
+import pytest
+
+from coordinator.timers import Timers
 from coordinator.topics import TopicPartition
 from gateway.coordination.mirror.schedule import (
     COALESCE_MS,
@@ -104,6 +109,34 @@ def test_keys_of_a_partition_take_turns() -> None:
     assert due(schedule, 3_000 + PAUSE_FIRST_MS) == [C0]
     schedule.succeeded(C0, 5_000)
     assert due(schedule, 5_000) == [B0]
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_the_end_of_an_update_does_not_touch_all_other_keys_of_its_partition(
+    monkeypatch: pytest.MonkeyPatch, succeeds: bool
+) -> None:
+    """The keys of ten thousand groups would take some 20 ms, at each update."""
+    calls, set_timer = 0, Timers.set
+
+    def count(timers: Timers[Any], key: Any, deadline_ms: int) -> None:
+        nonlocal calls
+        calls += 1
+        set_timer(timers, key, deadline_ms)
+
+    monkeypatch.setattr(Timers, "set", count)
+    schedule, keys = MirrorSchedule(), [MirrorKey(f"group-{number}", T0) for number in range(50)]
+    for key in keys:
+        schedule.changed(key, 0)
+    now_ms, updated = COALESCE_MS, list[MirrorKey]()
+    while len(updated) < len(keys):
+        assert now_ms < 1_000_000
+        for key in due(schedule, now_ms):
+            updated.append(key)
+            end = schedule.succeeded if succeeds else partial(schedule.failed, timed_out=len(updated) == 1)
+            end(key, now_ms + 100)
+        now_ms += 200
+    assert updated == keys
+    assert calls <= 5 * len(keys)
 
 
 def test_only_some_run_at_once() -> None:
