@@ -25,6 +25,7 @@ from gateway.coordination.mirror.names import subscription_name
 from gateway.coordination.mirror.reads import SharedReads, Unanswered
 from gateway.coordination.mirror.schedule import COALESCE_MS, MirrorKey, MirrorSchedule
 from gateway.errors import KafkaError
+from gateway.fan_out import Slices
 from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import PulsarError
@@ -135,13 +136,16 @@ class OffsetMirror:
                 wrong = await self._not_mirrored(topic, expected)
         except FAILURES as error:
             log.info("cannot compare subscriptions: updating all", topic=partition.topic, error=str(error))
+        slices = Slices()
         for group_id, offset in wrong:
+            await slices.pause()
             self.offsets_changed(group_id, {partition: None if offset == NO_OFFSET else offset})
 
     async def _not_mirrored(self, topic: str, expected: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
         cursors = await self._cursors.read(topic)
-        wrong = []
+        wrong, slices = [], Slices()
         for group_id, offset in expected:
+            await slices.pause()
             cursor = cursors.by_name.get(subscription_name(group_id))
             # A cursor without an offset was not written by a gateway: it was created after the group was deleted, or
             # it was moved forward because the group has read in another cluster.

@@ -3,6 +3,7 @@ other."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
 
@@ -11,6 +12,7 @@ import uvloop
 
 from coordinator.group.messages import NO_OFFSET
 from coordinator.topics import TopicPartition
+from gateway import fan_out
 from gateway.coordination.group_partition import GroupPartition
 from gateway.coordination.mirror import mirror
 from gateway.coordination.mirror import reads as mirror_reads
@@ -277,6 +279,23 @@ async def test_loaded_offsets_are_mirrored_where_they_are_not(harness: Harness) 
     await harness.settle()
     assert set(harness.cursors.moves) == {("t-0", "wrong", 5), ("t-0", "new", 1), ("t-1", "new", 2)}
     assert harness.cursors.offsets["t-0", "stranger"] == 9
+
+
+async def test_other_tasks_run_while_many_groups_of_a_partition_are_compared(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fan_out, "SLICE_S", 0)
+    monkeypatch.setattr(mirror_schedule, "COALESCE_MS", 60_000)
+    loaded = {f"group-{number}": {T0: number} for number in range(100)}
+    harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator(loaded)), set())
+    pending = []
+    async with asyncio.timeout(TIMEOUT_S):
+        while len(harness.mirror._schedule) < len(loaded):
+            await asyncio.sleep(0)
+            pending.append(len(harness.mirror._schedule))
+    steps = [after - before for before, after in pairwise(pending)]
+    assert max(steps) == 1
+    assert pending.count(0) > len(loaded), "the comparison itself has steps, too"
 
 
 @pytest.mark.parametrize("known", [True, False])
