@@ -17,7 +17,7 @@ import structlog
 from coordinator.group.consumer.assignment import TopicInfo
 from coordinator.topic_regex import matching
 from gateway.background import report
-from gateway.fan_out import fan_out
+from gateway.fan_out import Slices, fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.known_topics import TopicListener
@@ -26,6 +26,8 @@ LIST_MAX_AGE_S = 30.0
 """The maximum age of the list that regular expressions are matched with. Topics created here are added at once."""
 MAX_LOOKUPS = 100
 """Topics that are looked up one by one."""
+MATCHED_AT_ONCE = 100
+"""Names that a regular expression is matched with in one step: less than a millisecond."""
 
 log = structlog.get_logger()
 
@@ -72,7 +74,7 @@ class SubscribedTopics(TopicListener):
         for regex in regexes:
             async with self._listing:
                 await self._list()
-            wanted |= matching(regex, self._names or ())
+            wanted |= await _matching_in_slices(regex, self._names or ())
         unknown = [name for name in wanted if self._catalog.cached(name) is None]
         if len(unknown) > MAX_LOOKUPS:
             unknown = await self._listed(unknown)
@@ -134,6 +136,15 @@ class SubscribedTopics(TopicListener):
             _enter(name, self._names, present=present)
         self._changed.add(name)
         self._news.set()
+
+
+async def _matching_in_slices(regex: str, names: Collection[str]) -> set[str]:
+    """As `matching`: the names of ten thousand topics take some ten milliseconds, for each expression."""
+    found, slices, left = set[str](), Slices(), tuple(names)
+    for start in range(0, max(1, len(left)), MATCHED_AT_ONCE):
+        await slices.pause()
+        found |= matching(regex, left[start : start + MATCHED_AT_ONCE])
+    return found
 
 
 def _enter(name: str, names: set[str], *, present: bool) -> None:

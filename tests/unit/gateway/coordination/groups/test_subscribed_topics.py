@@ -10,6 +10,8 @@ import pytest
 
 from coordinator.group.consumer.assignment import TopicInfo
 from coordinator.topic_regex import InvalidRegexError
+from gateway import fan_out
+from gateway.coordination.groups import subscribed_topics
 from gateway.coordination.groups.subscribed_topics import MAX_LOOKUPS, SubscribedTopics, Subscriptions
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.topics.catalog import TopicCatalog
@@ -188,3 +190,18 @@ async def test_many_names_are_few_requests() -> None:
     assert not topics.is_known("other")
     assert await topics.learn([*names, "other"], []) == {*names, "other"}
     assert not topics.is_known("other"), "nothing was learned"
+
+
+async def test_other_tasks_run_while_expressions_are_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_out, "SLICE_S", 0)
+    monkeypatch.setattr(subscribed_topics, "MATCHED_AT_ONCE", 10)
+    names = {f"t{number}" for number in range(MAX_LOOKUPS)}
+    topics = SubscribedTopics(cast(TopicCatalog, FakeCatalog(**dict.fromkeys(names, 1))))
+    assert await topics.learn([], ["t[0-9]"]) == {f"t{number}" for number in range(10)}
+    turns = 0
+    learning = asyncio.create_task(topics.learn([], ["t[0-9]", "t", "t[3-5]"]))
+    while not learning.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 3 * MAX_LOOKUPS / 10
+    assert await learning == {f"t{number}" for number in range(10)}
