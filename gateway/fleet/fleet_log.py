@@ -2,7 +2,7 @@
 
 A gateway that starts needs the last snapshot of the fleet. A hundred gateways that wrote one in each of their two
 heartbeats a second would write 7 MB/s, and each of them would read as much. So a heartbeat has one only if the log got
-none for a second.
+none for a second, and no member is of a version that cannot read it otherwise.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 import structlog
 
 from coordinator.fleet.messages import (
+    NO_TRANSACTIONS,
     Heartbeat,
     LogPosition,
     MalformedMessageError,
@@ -120,6 +121,12 @@ async def _at_least(seconds: float) -> AsyncIterator[None]:
     await asyncio.sleep(max(0.0, end_s - loop.time()))
 
 
+def _has_older(snapshot: Snapshot | None) -> bool:
+    """A member does not know transactions, and cannot read heartbeats without a snapshot."""
+    members = () if snapshot is None else snapshot.members
+    return any(state.member.transaction_version == NO_TRANSACTIONS for state in members)
+
+
 class FleetLog:
     """`on_message` gets every message after the snapshot that `open` returned, in order."""
 
@@ -192,7 +199,7 @@ class FleetLog:
         if self._producer is None:
             return
         since_snapshot_s = asyncio.get_running_loop().time() - self._snapshot_read_s
-        if isinstance(message, Heartbeat) and since_snapshot_s < SNAPSHOT_EVERY_S:
+        if isinstance(message, Heartbeat) and since_snapshot_s < SNAPSHOT_EVERY_S and not _has_older(message.snapshot):
             message = message.model_copy(update={"snapshot": None})
         try:
             data = pulsar_entry.encode_message(encode_message(message))

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from coordinator.fleet.messages import (
+    NO_TRANSACTIONS,
     Goodbye,
     Heartbeat,
     LogPosition,
@@ -28,7 +29,9 @@ from gateway.pulsar.reader import Entry
 from protocol.pulsar import entry as pulsar_entry
 from protocol.pulsar.pulsar_commands_pb2 import MessageMetadata
 
-MEMBER = Member(node_id=1, incarnation="i", instance="g:1", addresses={}, lease_ms=2_000, started_ms=0)
+MEMBER = Member(
+    node_id=1, incarnation="i", instance="g:1", addresses={}, lease_ms=2_000, started_ms=0, transaction_version=2
+)
 STATE = MemberState(member=MEMBER, sequence=1, drained_epoch=1)
 
 
@@ -88,6 +91,18 @@ async def test_a_heartbeat_has_a_snapshot_if_none_was_read_for_a_while(monkeypat
     monkeypatch.setattr(fleet_log, "SNAPSHOT_EVERY_S", 0.01)
     await asyncio.sleep(0.02)
     assert log.send(heartbeat(5)) == heartbeat(5)
+
+
+async def test_older_gateways_cannot_read_a_heartbeat_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_log, "SNAPSHOT_EVERY_S", 60)
+    older = STATE.model_copy(update={"member": MEMBER.model_copy(update={"transaction_version": NO_TRANSACTIONS})})
+    log = Log(monkeypatch)
+    log.send(heartbeat(1))
+    log.deliver()
+    for members in ((STATE, older), (STATE,)):
+        fleet = Snapshot(epoch=1, position=LogPosition(7, 0), members=members)
+        sent = log.send(Heartbeat(state=STATE, snapshot=fleet))
+        assert sent.snapshot == (fleet if older in members else None)
 
 
 @pytest.mark.parametrize(
