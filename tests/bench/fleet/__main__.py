@@ -15,7 +15,7 @@ How to size a fleet with these figures: [guides/deploy.md](../guides/deploy.md#h
 
 * **network cable pulled**: the gateway runs in a network namespace whose link is taken down.
 * **by a single address**: the request reaches a gateway that does not lead the partition, which forwards it.
-* **with a snapshot**: once a second a heartbeat tells the whole fleet, for gateways that start.
+* **with a snapshot**: once a second a heartbeat describes the whole fleet, for gateways that start.
 * **a model**: at rest, without records. What needs more than a core breaks first.
 * **partitions of the busiest, of the mean**: partitions of the busiest gateway, divided by the mean.
 """

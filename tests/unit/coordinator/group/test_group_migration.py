@@ -118,7 +118,7 @@ def share_out(h: Harness, members: list[Classic]) -> None:
         member.synced(parked)
 
 
-def settle(*members: Classic | Modern) -> None:
+def heartbeat_until_assigned(*members: Classic | Modern) -> None:
     """Heartbeats until all partitions are assigned. No partition has two readers at any time."""
     for _ in range(20):
         for member in members:
@@ -135,19 +135,19 @@ def test_a_rolling_upgrade_and_the_way_back(eager: bool) -> None:
     first, second = classic_group(h, 2, eager=eager)
     h.commit(7, member_id=first.member_id, generation=first.generation)
     modern = Modern(h, "m1")
-    settle(modern, first, second)
+    heartbeat_until_assigned(modern, first, second)
     described = h.coordinator.describe_consumer_group("g")
     assert (described.state, len(described.members)) == ("Stable", 3)
     assert [group.group_type for group in h.coordinator.list_groups().groups] == ["consumer"]
     h.leave(first.member_id)
     other = Modern(h, "m2")
-    settle(modern, other, second)
+    heartbeat_until_assigned(modern, other, second)
     h.leave(second.member_id)
-    settle(modern, other)
+    heartbeat_until_assigned(modern, other)
     back = Classic(h, eager=eager)
-    settle(modern, other, back)
+    heartbeat_until_assigned(modern, other, back)
     modern.leave()
-    settle(other, back)
+    heartbeat_until_assigned(other, back)
     other.leave()
     assert [group.group_type for group in h.coordinator.list_groups().groups] == ["classic"]
     assert h.heartbeat(back.member_id, back.generation) is not ErrorCode.NONE
@@ -168,7 +168,7 @@ def test_a_coordinator_that_takes_over_continues() -> None:
     h = reloaded(h)
     for each in (first, second, modern):
         each.h = h
-    settle(modern, first, second)
+    heartbeat_until_assigned(modern, first, second)
     modern.leave()
     h = reloaded(h)
     for each in (first, second):
@@ -198,11 +198,11 @@ def test_static_members_keep_their_place() -> None:
     owned = first.owned
     modern = Modern(h, "m1", instance_id="i0")
     modern.step()
-    settle(modern, second)
+    heartbeat_until_assigned(modern, second)
     assert modern.owned == owned, "nothing moves"
     assert h.heartbeat(first.member_id, first.generation, "i0") is ErrorCode.FENCED_INSTANCE_ID
     back = Classic(h, instance_id="i0")
-    settle(back, second)
+    heartbeat_until_assigned(back, second)
     assert back.owned == owned
 
 
@@ -219,14 +219,14 @@ def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
         h.heartbeat(first.member_id, first.generation)
     second.step()
     assert h.heartbeat(first.member_id, first.generation) is ErrorCode.UNKNOWN_MEMBER_ID
-    settle(modern, second)
+    heartbeat_until_assigned(modern, second)
 
 
 def test_a_classic_member_that_is_silent_is_out_after_its_own_session() -> None:
     h = Harness()
     first, second = classic_group(h, 2)
     modern = Modern(h, "m1")
-    settle(modern, first, second)
+    heartbeat_until_assigned(modern, first, second)
     h.advance(SESSION_MS)
     assert h.heartbeat(first.member_id, first.generation) is ErrorCode.UNKNOWN_MEMBER_ID
     assert {m.member_id for m in h.coordinator.describe_consumer_group("g").members} == {"m1"}
@@ -250,14 +250,14 @@ def test_topics_that_are_not_known_yet_put_it_off() -> None:
     assert h.consumer_heartbeat("m1").answer.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert h.heartbeat(first.member_id, first.generation) is ErrorCode.NONE, "it is a classic group still"
     h.topics.unknown = set()
-    settle(Modern(h, "m1"), first)
+    heartbeat_until_assigned(Modern(h, "m1"), first)
 
 
 def test_commits_go_by_the_members_protocol() -> None:
     h = Harness()
     [first] = classic_group(h, 1)
     modern = Modern(h, "m1")
-    settle(modern, first)
+    heartbeat_until_assigned(modern, first)
     for member, generation, version, expected in (
         (first.member_id, first.generation, 8, ErrorCode.NONE),
         (first.member_id, first.generation - 1, 8, ErrorCode.ILLEGAL_GENERATION),
@@ -273,9 +273,9 @@ def test_a_group_that_may_not_go_back_stays_a_consumer_group() -> None:
     h = Harness(replace(CONFIG, online_downgrade=False))
     [first] = classic_group(h, 1)
     modern = Modern(h, "m1")
-    settle(modern, first)
+    heartbeat_until_assigned(modern, first)
     modern.leave()
-    settle(first)
+    heartbeat_until_assigned(first)
     assert [group.group_type for group in h.coordinator.list_groups().groups] == ["consumer"]
 
 

@@ -108,7 +108,7 @@ class Scene:
             raise self.error
 
 
-async def settled(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not condition():
             await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from gateway.namespace import UnsupportedCluster
 from gateway.requests.cluster import Cluster, ClusterRefused
 from gateway.requests.context import ANONYMOUS, Listener
 from gateway.security.pulsar_authorizer import InvalidAuthorizer
-from tests.unit.gateway.clusters.cluster_scene import ALICE, CONFIG, OWN, FakeServices, FakeView, Scene, settled
+from tests.unit.gateway.clusters.cluster_scene import ALICE, CONFIG, OWN, FakeServices, FakeView, Scene, until
 from tests.unit.gateway.fleet.fleet_scene import member_of
 
 
@@ -25,7 +25,7 @@ async def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 async def test_two_first_clients_open_it_once(scene: Scene) -> None:
     scene.may_prepare.clear()
     asking = [asyncio.ensure_future(scene.clusters.open("acme/x")) for _ in range(2)]
-    await settled(lambda: bool(scene.prepared))
+    await until(lambda: bool(scene.prepared))
     asking.append(asyncio.ensure_future(scene.clusters.open("acme/x")))
     scene.may_prepare.set()
     found = await asyncio.gather(*asking)
@@ -38,7 +38,7 @@ async def test_two_first_clients_open_it_once(scene: Scene) -> None:
 async def test_a_client_that_disconnects_does_not_affect_others(scene: Scene) -> None:
     scene.may_prepare.clear()
     first = asyncio.ensure_future(scene.clusters.open("acme/x"))
-    await settled(lambda: bool(scene.prepared))
+    await until(lambda: bool(scene.prepared))
     second = asyncio.ensure_future(scene.clusters.open("acme/x"))
     first.cancel()
     scene.may_prepare.set()
@@ -49,7 +49,7 @@ async def test_a_client_that_disconnects_does_not_affect_others(scene: Scene) ->
 async def test_no_client_is_served_before_the_acls_are_loaded(scene: Scene) -> None:
     scene.rights.clear()
     asking = [asyncio.ensure_future(scene.clusters.open("acme/x")) for _ in range(2)]
-    await settled(lambda: bool(FakeServices.made))
+    await until(lambda: bool(FakeServices.made))
     asking.append(asyncio.ensure_future(scene.clusters.open("acme/x")))
     await asyncio.sleep(0)
     assert not any(each.done() for each in asking)
@@ -90,7 +90,7 @@ async def test_rights_that_cannot_be_loaded_are_loaded_again(
 async def test_the_gateway_stops_while_one_is_opened(scene: Scene, waits_for: str) -> None:
     getattr(scene, waits_for).clear()
     asking = asyncio.ensure_future(scene.clusters.open("acme/x"))
-    await settled(lambda: bool(scene.prepared if waits_for == "may_prepare" else FakeServices.made))
+    await until(lambda: bool(scene.prepared if waits_for == "may_prepare" else FakeServices.made))
     await scene.clusters.stop()
     with pytest.raises(asyncio.CancelledError):
         await asking
@@ -115,7 +115,7 @@ async def test_a_client_waits_no_longer_than_it_may(scene: Scene, monkeypatch: p
     with pytest.raises(ClusterRefused):
         await scene.clusters.open("acme/x")
     scene.may_prepare.set()
-    await settled(lambda: "acme/x" in scene.clusters._open)
+    await until(lambda: "acme/x" in scene.clusters._open)
     assert await scene.clusters.open("acme/x")
     await scene.clusters.stop()
 
@@ -142,9 +142,9 @@ async def test_those_of_listeners_are_opened_without_a_client(monkeypatch: pytes
     scene = Scene(monkeypatch, config)
     scene.error = UnsupportedCluster("not yet")
     scene.clusters.start()
-    await settled(lambda: len(scene.prepared) > 2)
+    await until(lambda: len(scene.prepared) > 2)
     scene.error = None
-    await settled(lambda: [each.name for each in FakeServices.made] == ["acme/x"])
+    await until(lambda: [each.name for each in FakeServices.made] == ["acme/x"])
     await scene.clusters.stop()
 
 
@@ -157,9 +157,9 @@ async def test_what_is_open_is_opened_by_the_others(scene: Scene, monkeypatch: p
     services = FakeServices.made[0]
     services.answers = False
     scene.clusters.start()
-    await settled(lambda: services.opened_at[:2] == ["b", "b"])
+    await until(lambda: services.opened_at[:2] == ["b", "b"])
     services.answers = True
-    await settled(lambda: len(services.opened_at) > 2)
+    await until(lambda: len(services.opened_at) > 2)
     for _ in range(20):
         await asyncio.sleep(0)
     answered = len(services.opened_at)
@@ -167,7 +167,7 @@ async def test_what_is_open_is_opened_by_the_others(scene: Scene, monkeypatch: p
         await asyncio.sleep(0)
     assert len(services.opened_at) == answered and {*services.opened_at} == {"b"}
     scene.members[1] = member_of("b again", 1).model_copy(update=served)
-    await settled(lambda: services.opened_at[answered:] == ["b again"])
+    await until(lambda: services.opened_at[answered:] == ["b again"])
     await scene.clusters.stop()
 
 

@@ -124,7 +124,7 @@ class Harness:
             while not condition():
                 await asyncio.sleep(0.001)
 
-    async def settle(self) -> None:
+    async def until_mirrored(self) -> None:
         await self.until(lambda: self.value("mirror_pending") == 0)
 
     def value(self, name: str, **labels: str) -> float:

@@ -43,7 +43,7 @@ async def test_the_latest_offset_wins(harness: Harness) -> None:
     for offset in range(5, 100):
         harness.commit("g", T0, offset)
     harness.cursors.held["t-0"].set()
-    await harness.settle()
+    await harness.until_mirrored()
     assert harness.cursors.moves == [("t-0", "g", 4), ("t-0", "g", 99)]
     assert harness.value("mirror_updates_total") == 2
 
@@ -56,7 +56,7 @@ def test_turns_due_at_once_on_the_loop_of_the_server(monkeypatch: pytest.MonkeyP
         made = Harness()
         made.commit("g", T0, 1)
         made.commit("g", T1, 2)  # before the turn that is due already
-        await made.settle()
+        await made.until_mirrored()
         await made.mirror.stop()
         return made.cursors.moves
 
@@ -80,7 +80,7 @@ async def test_a_partition_that_hangs_holds_no_other(harness: Harness) -> None:
     await harness.until(lambda: harness.cursors.offsets == {("t-1", "g"): 7})
     assert harness.value("mirror_lag_seconds") >= 0
     harness.cursors.held["t-0"].set()
-    await harness.settle()
+    await harness.until_mirrored()
     assert len(harness.cursors.offsets) == 21
 
 
@@ -91,7 +91,7 @@ async def test_failures_are_tried_again(harness: Harness) -> None:
         ServiceNotReadyError("moving"),
     ]
     harness.commit("g", T0, 7)
-    await harness.settle()
+    await harness.until_mirrored()
     assert harness.cursors.offsets == {("t-0", "g"): 7}
     assert harness.value("mirror_failures_total", error="ConsumerBusyError") == 2
     assert harness.value("mirror_failures_total", error="ServiceNotReadyError") == 1
@@ -101,19 +101,19 @@ async def test_failures_are_tried_again(harness: Harness) -> None:
 async def test_a_defect_is_not_the_end(harness: Harness) -> None:
     harness.cursors.failures = [cast(PulsarError, KeyError("defect"))]
     harness.commit("g", T0, 7)
-    await harness.settle()
+    await harness.until_mirrored()
     assert harness.cursors.offsets == {("t-0", "g"): 7}
 
 
 async def test_removed_offsets_take_their_subscription_along(harness: Harness) -> None:
     harness.commit("g", T0, 7)
-    await harness.settle()
+    await harness.until_mirrored()
     assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {T0: 7}
     harness.cursors.held["t-0"] = asyncio.Event()
     harness.commit("g", T0, NO_OFFSET)
     assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {}, "as soon as the offset is gone"
     harness.cursors.held["t-0"].set()
-    await harness.settle()
+    await harness.until_mirrored()
     assert harness.cursors.offsets == {}
     assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {}, "what was read before is not believed"
 
@@ -122,7 +122,7 @@ async def test_groups_of_other_gateways_and_deleted_topics(harness: Harness) -> 
     harness.commit("g", T0, None)
     harness.commit("g", TopicPartition("gone", 0), 7)
     harness.commit("g", TopicPartition("t", 999), 7)
-    await harness.settle()
+    await harness.until_mirrored()
     assert harness.cursors.moves == []
 
 
@@ -130,7 +130,7 @@ async def test_groups_of_other_gateways_and_deleted_topics(harness: Harness) -> 
 async def test_groups_that_read_internal_topics(harness: Harness, topic: str) -> None:
     """A subscription would keep what is trimmed: these topics have no message TTL."""
     harness.commit("monitor", TopicPartition(topic, 0), 7)
-    await harness.settle()
+    await harness.until_mirrored()
     assert harness.cursors.moves == []
     assert await harness.mirror.offsets("monitor", {TopicPartition(topic, 1): NO_OFFSET}) == {}
 
@@ -173,7 +173,7 @@ async def test_a_retry_after_a_timeout_continues(
 async def test_a_crowd_of_new_subscriptions_is_one_look(harness: Harness) -> None:
     for number in range(50):
         harness.commit(f"g{number}", T0, 1)
-    await harness.settle()
+    await harness.until_mirrored()
     assert harness.cursors.reads == {"t-0": 1}
     assert await harness.mirror.offsets("g7", {T0: NO_OFFSET}) == {T0: 1}
     assert harness.cursors.looks == {"t-0": 1}
@@ -205,11 +205,11 @@ async def test_what_is_remembered_of_subscriptions_is_bounded(
 
 async def test_what_another_gateway_moved_meanwhile_is_looked_at_again(harness: Harness) -> None:
     harness.commit("g", T0, 7)
-    await harness.settle()
+    await harness.until_mirrored()
     harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator({})), [])
     before = harness.cursors.reads["t-0"]
     harness.commit("g", T0, 3)
-    await harness.settle()
+    await harness.until_mirrored()
     assert harness.cursors.reads["t-0"] == before + 1
 
 
@@ -222,7 +222,7 @@ async def test_removed_offsets_are_not_forgotten_though_there_is_much_to_do(
         harness.commit(f"g{number}", T0, NO_OFFSET)
     for number in range(8):
         assert await harness.mirror.offsets(f"g{number}", {T0: NO_OFFSET}) == {}
-    await harness.settle()
+    await harness.until_mirrored()
     assert harness.cursors.offsets == {}
     assert harness.value("mirror_dropped_total") == 0
 
@@ -245,10 +245,10 @@ async def test_a_group_that_has_read_in_another_cluster_continues_after_that(har
     harness.committed[MirrorKey("g", T0)] = 20
     harness.mirror.partition_loaded(loaded, [])
     await harness.until(lambda: harness.cursors.reads["t-0"] == 2)
-    await harness.settle()
+    await harness.until_mirrored()
     assert harness.cursors.moves == [], "it is not moved back to what was committed here"
     harness.commit("g", T0, 20)
-    await harness.settle()
+    await harness.until_mirrored()
     assert await harness.mirror.offsets("g", {T0: 20}) == {}, "a client set it back"
 
 
@@ -264,7 +264,7 @@ async def test_the_end_of_a_log_waits_for_a_snapshot(harness: Harness, monkeypat
     await harness.until(lambda: len(harness.cursors.moves) == 1 + mirror.CARRY_OVER_ATTEMPTS)
     harness.cursors.carried_over = True
     harness.commit("g", T0, 8)
-    await harness.settle()
+    await harness.until_mirrored()
     await asyncio.sleep(0.01)
     assert [offset for _, _, offset in harness.cursors.moves] == [*[7] * (1 + mirror.CARRY_OVER_ATTEMPTS), 8]
 
@@ -276,7 +276,7 @@ async def test_loaded_offsets_are_mirrored_where_they_are_not(harness: Harness) 
         harness.committed |= {MirrorKey(group, partition): offset for partition, offset in offsets.items()}
     harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator(loaded)), set())
     await harness.until(lambda: len(harness.cursors.moves) == 3)
-    await harness.settle()
+    await harness.until_mirrored()
     assert set(harness.cursors.moves) == {("t-0", "wrong", 5), ("t-0", "new", 1), ("t-1", "new", 2)}
     assert harness.cursors.offsets["t-0", "stranger"] == 9
 
@@ -310,7 +310,7 @@ async def test_a_lost_deletion_is_repeated(harness: Harness, known: bool) -> Non
     harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator({})), deleted)
     assert await harness.mirror.offsets("left", {T0: NO_OFFSET}) == {}
     await harness.until(lambda: ("t-0", "left") not in harness.cursors.offsets)
-    await harness.settle()
+    await harness.until_mirrored()
     assert harness.cursors.offsets == {("t-0", "stranger"): 9}
     assert harness.cursors.bare == ({("t-0", "made since")} if known else set())
     assert harness.cursors.moves == []

@@ -12,6 +12,7 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, ProducerFencedError, RequestTimeoutError
 from gateway.pulsar.position import Position
 from protocol.kafka.errors import ErrorCode
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.coordination.partition.fake_internal_topic import FakeInternalTopic, FakeProducer
 
 BARRIER: Record = (b"barrier", None)
@@ -47,16 +48,12 @@ class Harness:
 
         self.log.append(records, on_done, irrevocable=irrevocable)
 
-    async def settle(self) -> None:
-        for _ in range(10):
-            await asyncio.sleep(0)
-
 
 async def test_replays_all_that_was_written() -> None:
     first = await Harness().open()
     first.append("a", (b"k1", b"v1"), (b"k2", b"v2"))
     first.append("b", (b"k1", None), (b"\xff", b""))
-    await first.settle()
+    await let_callbacks_run()
     assert first.answers == [("a", ErrorCode.NONE), ("b", ErrorCode.NONE)]
     second = await Harness(first.topic).open()
     written: list[Record] = [(b"k1", b"v1"), (b"k2", b"v2"), (b"k1", None), (b"\xff", b"")]
@@ -67,7 +64,7 @@ async def test_replays_all_that_was_written() -> None:
 async def test_other_tasks_run_while_an_entry_is_replayed(count: int, size_bytes: int) -> None:
     first = await Harness().open()
     first.append("a", *((b"k%d" % number, b"v" * size_bytes) for number in range(count)))
-    await first.settle()
+    await let_callbacks_run()
     second = Harness(first.topic)
     opening = asyncio.create_task(second.open())
     seen = set()
@@ -81,7 +78,7 @@ async def test_one_moment_is_one_entry() -> None:
     harness = await Harness().open()
     for number in range(5):
         harness.append(str(number), (b"k", b"%d" % number))
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.topic.records()[1:] == [[(b"k", b"%d" % number) for number in range(5)]]
     assert [name for name, _ in harness.answers] == list("01234")
 
@@ -92,7 +89,7 @@ async def test_what_is_to_be_alone_has_an_entry_of_its_own() -> None:
     harness.log.append([(b"mark", None)], lambda error, now_ms: marked.append(harness.log.durable_up_to), alone=True)
     marked: list[Position] = []
     harness.append("behind", (b"k", b"2"))
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.topic.records()[1:] == [[(b"k", b"1")], [(b"mark", None)], [(b"k", b"2")]]
     assert marked == [harness.topic.entries[2].position]
 
@@ -101,7 +98,7 @@ async def test_nothing_is_answered_inside_append_or_before_the_receipt() -> None
     harness = await Harness().open()
     harness.topic.holds = True
     harness.append("a", (b"k", b"v"))
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.answers == []
     harness.producer.confirm()
     assert harness.answers == [("a", ErrorCode.NONE)]
@@ -113,7 +110,7 @@ async def test_large_append_needs_several_entries(monkeypatch: pytest.MonkeyPatc
     harness.topic.holds = True
     harness.append("large", *((b"k%d" % number, b"v" * 60) for number in range(3)))
     harness.append("small", (b"k", b"v"))
-    await harness.settle()
+    await let_callbacks_run()
     assert [len(records) for records in harness.topic.records()[1:]] == [1, 1, 1, 1]
     harness.producer.confirm()
     harness.producer.confirm()
@@ -130,7 +127,7 @@ async def test_too_large_record_is_refused_in_its_turn() -> None:
     harness.append("before", (b"k", b"v"))
     harness.append("huge", (b"ok", b"v"), (b"k", b"v" * FakeProducer.max_message_bytes))
     harness.append("after", (b"k", b"v"))
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.answers == []
     harness.producer.confirm()
     assert harness.answers == [("before", ErrorCode.NONE), ("huge", ErrorCode.MESSAGE_TOO_LARGE)]
@@ -143,7 +140,7 @@ async def test_empty_append_is_done_in_its_turn() -> None:
     harness = await Harness().open()
     harness.append("empty")
     assert harness.answers == []
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.answers == [("empty", ErrorCode.NONE)]
     assert len(harness.topic.entries) == 1
 
@@ -153,10 +150,10 @@ async def test_more_waits_while_much_is_in_flight() -> None:
     harness.topic.holds = True
     for number in range(internal_log.MAX_IN_FLIGHT_ENTRIES + 3):
         harness.append(str(number), (b"k", b"%d" % number))
-        await harness.settle()
+        await let_callbacks_run()
     assert len(harness.topic.entries) == 1 + internal_log.MAX_IN_FLIGHT_ENTRIES
     harness.producer.confirm()
-    await harness.settle()
+    await let_callbacks_run()
     assert len(harness.topic.records()[-1]) == 3, "what waited shares an entry"
 
 
@@ -164,10 +161,10 @@ async def test_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(internal_log, "MAX_QUEUED_BYTES", 50)
     harness = await Harness().open()
     harness.append("crowd", (b"k", b"v" * 100))
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.answers == [("crowd", ErrorCode.NOT_ENOUGH_REPLICAS)]
     harness.append("next", (b"k", b"v"))
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.answers[1:] == [("next", ErrorCode.NONE)]
 
 
@@ -177,7 +174,7 @@ async def test_an_irrevocable_append_is_not_refused_in_a_crowd(monkeypatch: pyte
     harness.append("done already", (b"k1", b"v" * 100), irrevocable=True)
     harness.append("crowd", (b"k2", b"v" * 100))
     harness.append("done, too", (b"k3", b"v" * 100), irrevocable=True)
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.answers == [
         ("done already", ErrorCode.NONE), ("crowd", ErrorCode.NOT_ENOUGH_REPLICAS), ("done, too", ErrorCode.NONE)
     ]  # fmt: skip
@@ -189,11 +186,11 @@ async def test_loss_fails_everything_in_order() -> None:
     harness.topic.holds = True
     for number in range(internal_log.MAX_IN_FLIGHT_ENTRIES + 2):
         harness.append(str(number), (b"k", b"v"))
-        await harness.settle()
+        await let_callbacks_run()
     harness.producer.lose()
-    await harness.settle()
+    await let_callbacks_run()
     harness.append("late", (b"k", b"v"))
-    await harness.settle()
+    await let_callbacks_run()
     names = [*map(str, range(internal_log.MAX_IN_FLIGHT_ENTRIES + 2)), "late"]
     assert harness.answers == [(name, ErrorCode.NOT_LEADER_OR_FOLLOWER) for name in names]
     assert isinstance(await harness.log.wait_lost(), ConnectionLostError)
@@ -203,7 +200,7 @@ async def test_dead_producer_is_noticed_by_sending() -> None:
     harness = await Harness().open()
     harness.producer.closed = True
     harness.append("a", (b"k", b"v"))
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.answers == [("a", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     assert harness.log.is_lost
 
@@ -213,7 +210,7 @@ async def test_many_appends_after_an_unnoticed_loss_all_fail() -> None:
     harness.producer.closed = True
     for number in range(3):
         harness.append(str(number), (b"k", b"v" * internal_log.MAX_ENTRY_BYTES))
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.answers == [(str(number), ErrorCode.NOT_LEADER_OR_FOLLOWER) for number in range(3)]
 
 
@@ -223,7 +220,7 @@ async def test_refused_appends_do_not_hold_up_the_rest() -> None:
     for number in range(refused):
         harness.append(str(number), (b"k", b"v" * FakeProducer.max_message_bytes))
     harness.append("good", (b"k", b"v"))
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.answers[-1] == ("good", ErrorCode.NONE)
     assert {error for _, error in harness.answers[:-1]} == {ErrorCode.MESSAGE_TOO_LARGE}
 
@@ -232,7 +229,7 @@ async def test_newer_log_fences_the_older() -> None:
     first = await Harness().open()
     second = await Harness(first.topic).open()
     first.append("a", (b"k", b"v"))
-    await first.settle()
+    await let_callbacks_run()
     assert first.answers == [("a", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     assert isinstance(await first.log.wait_lost(), ProducerFencedError)
     with pytest.raises(ProducerFencedError):
@@ -245,7 +242,7 @@ async def test_lost_while_opening() -> None:
     harness = Harness()
     harness.topic.holds = True
     opening = asyncio.create_task(harness.open())
-    await harness.settle()
+    await let_callbacks_run()
     harness.producer.lose()
     with pytest.raises(ConnectionLostError):
         await opening
@@ -263,12 +260,12 @@ async def test_waiting_for_the_loss_may_be_cancelled() -> None:
     harness.topic.holds = True
     waiting = asyncio.create_task(harness.log.wait_lost())
     harness.append("in flight", (b"k", b"v"))
-    await harness.settle()
+    await let_callbacks_run()
     harness.append("queued", (b"k", b"v"))
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     harness.producer.lose(RequestTimeoutError("slow"))
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.answers == [(name, ErrorCode.NOT_LEADER_OR_FOLLOWER) for name in ("in flight", "queued")]
 
 
@@ -276,13 +273,13 @@ async def test_closing_without_an_answer_of_the_broker_answers_all() -> None:
     harness = await Harness().open()
     harness.topic.holds = harness.topic.hangs = True
     harness.append("in flight", (b"k", b"v"))
-    await harness.settle()
+    await let_callbacks_run()
     harness.append("queued", (b"k", b"v"))
     closing = asyncio.create_task(harness.log.close())
-    await harness.settle()
+    await let_callbacks_run()
     closing.cancel()
     await asyncio.gather(closing, return_exceptions=True)
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.answers == [(name, ErrorCode.NOT_LEADER_OR_FOLLOWER) for name in ("in flight", "queued")]
 
 
@@ -303,5 +300,5 @@ async def test_a_defect_in_one_answer_does_not_keep_the_others() -> None:
 
     harness.log.append([(b"k", b"v")], fails)
     harness.append("next", (b"k", b"v"))
-    await harness.settle()
+    await let_callbacks_run()
     assert harness.answers == [("next", ErrorCode.NONE)]
