@@ -132,11 +132,15 @@ class PartitionLog:
             if header.is_transactional:
                 await self.transactions.prepare_to_append()
 
-    async def prepare_marker(self) -> None:
-        """The same as ``prepare``, for ``transactions.append_marker``."""
+    async def prepare_for_producers(self) -> None:
+        """The same as ``prepare``, for idempotent batches that may come."""
         self._check_open()
         await self.writer.wait_until_ready()
         await self.producers.load()
+
+    async def prepare_marker(self) -> None:
+        """The same as ``prepare``, for ``transactions.append_marker``."""
+        await self.prepare_for_producers()
         await self.transactions.prepare_to_append()
         self._check_open()
 

@@ -89,8 +89,8 @@ class Pipeline:
 
     @property
     def has_backlog(self) -> bool:
-        """There are requests that were read but do not run yet."""
-        return bool(self._backlog)
+        """There are requests that were read, and nothing has begun for them yet."""
+        return len(self._backlog) > self._expected
 
     @property
     def idle(self) -> bool:

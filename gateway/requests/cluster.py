@@ -18,6 +18,7 @@ from gateway.fleet.view import FleetView
 from gateway.log.registry import LogRegistry
 from gateway.log.writing.producer_ids import ProducerIds
 from gateway.observability.metrics import Metrics
+from gateway.requests.openings_ahead import OpeningsAhead
 from gateway.requests.partition_rows import PartitionRows
 from gateway.security.security import Security
 from gateway.topics.catalog import TopicCatalog
@@ -87,6 +88,7 @@ class Cluster:
     """The connections over which producers commit offsets of groups: a client may use another connection for that."""
     security: Security
     partition_rows: PartitionRows = field(default_factory=PartitionRows)
+    openings_ahead: OpeningsAhead = field(default_factory=OpeningsAhead)
     usage: Usage = field(default_factory=Usage)
 
     @property

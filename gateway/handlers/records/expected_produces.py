@@ -82,6 +82,8 @@ async def _prepare(call: Call[ProduceRequest], topic: Topic, index: int, header:
             check_leader(call, topic.name, index)
             # As for the request itself: only then has the previous leader written its last batches.
             role = call.cluster.fleet.role(topic.name, index)
+            if header.producer_id >= 0:
+                call.cluster.openings_ahead.needed(topic, index, call.cluster.fleet, call.cluster.logs)
             if header.producer_id < 0 or role is PartitionRole.LEADING:
                 await log.prepare(header, call.client.number, call.client.arrived_s)
     except (KafkaError, PulsarError, TimeoutError, OSError):

@@ -203,6 +203,9 @@ class ProduceCall:
             header = part.produced.header
             if self._begins_transactions(part):
                 await self._begin_transactions(part, part.topic.name)
+            if header.producer_id >= 0:
+                cluster = self.call.cluster
+                cluster.openings_ahead.needed(part.topic, part.answer.index, cluster.fleet, cluster.logs)
             await part.log.prepare(header, self.call.client.number, self.call.client.arrived_s)
             if header.is_transactional and header.producer_id >= 0:
                 partition = TopicPartition(part.topic.name, part.answer.index)

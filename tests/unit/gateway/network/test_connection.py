@@ -134,19 +134,19 @@ async def test_a_peer_gets_its_answers_as_they_come() -> None:
 
 async def test_a_serial_call_holds_back_the_requests_behind_it_and_its_socket() -> None:
     conversation = Conversation()
-    conversation.feed(frame("f1") + frame("s2") + frame("f3"))
+    conversation.feed(frame("f1") + frame("s2") + frame("f3") + frame("n4"))
     await let_callbacks_run()
     assert conversation.dispatcher.begun == ["1", "2"]
     assert not conversation.transport.reading
     conversation.dispatcher.serial["2"].set_result(None)
     await let_callbacks_run()
     assert conversation.dispatcher.begun == ["1", "2", "3"]
-    assert conversation.transport.reading
     assert conversation.answers == []
     for number in ("3", "1"):
         conversation.dispatcher.futures[number].set_result(number)
     await let_callbacks_run()
-    assert conversation.answers == ["1", "2", "3"]
+    assert conversation.answers == ["1", "2", "3", "4"]
+    assert conversation.transport.reading
 
 
 async def test_what_is_not_pipelined_is_run_when_all_before_is_answered() -> None:

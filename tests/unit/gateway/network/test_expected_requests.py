@@ -58,3 +58,27 @@ async def test_a_bounded_number_of_requests_is_expected(monkeypatch: pytest.Monk
     fake.serial["0"].set_result(None)
     await let_callbacks_run()
     assert fake.expected == ["1", "2", "3"]
+
+
+async def test_a_connection_is_read_while_all_its_requests_are_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "MAX_EXPECTED", 2)
+    conversation = Conversation()
+    conversation.feed(frame("p1") + frame("p2"))
+    assert conversation.transport.reading
+    conversation.feed(frame("p3"))
+    assert conversation.dispatcher.expected == ["2", "3"]
+    assert conversation.transport.reading
+    conversation.feed(frame("p4"))
+    assert not conversation.transport.reading, "no more of them are expected"
+
+
+async def test_a_connection_is_not_read_while_a_request_waits_for_which_nothing_has_begun() -> None:
+    conversation = Conversation()
+    conversation.feed(frame("p1") + frame("n2"))
+    await let_callbacks_run()
+    conversation.dispatcher.serial["1"].set_result(None)
+    await let_callbacks_run()
+    assert not conversation.transport.reading
+    conversation.dispatcher.futures["1"].set_result("1")
+    await let_callbacks_run()
+    assert conversation.transport.reading

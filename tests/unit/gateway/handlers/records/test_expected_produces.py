@@ -40,7 +40,8 @@ class FakeGateway:
         self.ready = False
         self.role_now = PartitionRole.LEADING
         self.failure: Exception | None = None
-        self.topics = self.logs = self.fleet = self.log = self
+        self.topics = self.logs = self.fleet = self.log = self.openings_ahead = self
+        self.needed_by_producers: list[int] = []
         self.number, self.arrived_s, self.epoch = 5, 3.0, 1
 
     def cached(self, name: str) -> Any:
@@ -57,6 +58,9 @@ class FakeGateway:
 
     def leads(self, name: str, index: int) -> bool:
         return index < 2
+
+    def needed(self, topic: Any, index: int, fleet: Any, logs: Any) -> None:
+        self.needed_by_producers.append(index)
 
     def role(self, name: str, index: int) -> PartitionRole:
         return self.role_now
@@ -98,6 +102,7 @@ async def test_the_logs_of_all_its_partitions_are_opened_side_by_side() -> None:
     gateway.may_open.set()
     await let_callbacks_run()
     assert gateway.prepared == [-1, 7]
+    assert gateway.needed_by_producers == [1]
 
 
 async def test_a_topic_may_be_given_by_its_id() -> None:
