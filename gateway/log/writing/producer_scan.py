@@ -12,6 +12,7 @@ from gateway.log.entries.decoding import DecodingThreads, converted
 from gateway.log.entries.entry_stream import read_entries
 from gateway.log.entries.log_entry import LogEntry, from_pulsar, holds_batches
 from gateway.log.reading.positions import scan_start
+from gateway.log.resources import SCANNED_AHEAD_BYTES
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats, Ledger
 from gateway.pulsar.client import PulsarClient
@@ -43,7 +44,8 @@ async def read_tail(
     """
     convert = partial(from_pulsar, max_bytes=limits.max_decompressed_bytes)
     for start, last in scan_ranges(stats, tail, limits):
-        async with aclosing(read_entries(client, topic, start, last, admin=admin)) as entries:
+        found = read_entries(client, topic, start, last, admin=admin, queued_bytes=SCANNED_AHEAD_BYTES)
+        async with aclosing(found) as entries:
             async for entry in entries:
                 if not holds_batches(entry):  # of a native producer: it may take long to convert
                     continue
