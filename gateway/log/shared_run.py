@@ -33,6 +33,8 @@ async def outcome_of(task: asyncio.Future[Result]) -> Result:
 class SharedRun:
     """Each caller gets a run that begins after its call. All who call before the run begins share it, and its error."""
 
+    __slots__ = ("_covered_s", "_next", "_running", "_work")
+
     def __init__(self, work: Callable[[], Awaitable[object]]) -> None:
         self._work = work
         self._running: asyncio.Task[None] | None = None

@@ -7,8 +7,6 @@ some of them.
 """
 
 from __future__ import annotations
-
-from collections import deque
 from typing import Generic, NamedTuple, TypeVar
 
 from gateway.pulsar.position import Position
@@ -40,7 +38,7 @@ class LogEnd(Generic[Sent]):
     def __init__(self, last: Position, next_offset: int) -> None:
         self.last = last
         self.next_offset = next_offset
-        self._unresolved: deque[Receipt[Sent]] = deque()
+        self._unresolved: list[Receipt[Sent]] = []
 
     @property
     def unresolved(self) -> bool:
@@ -73,14 +71,14 @@ class LogEnd(Generic[Sent]):
         resolved = self._passed_over(position, base_offset)
         self.last, self.next_offset = position, next_offset
         if self._unresolved and self._unresolved[0].position == position:
-            resolved.append(Resolved(self._unresolved.popleft(), base_offset))
+            resolved.append(Resolved(self._unresolved.pop(0), base_offset))
         return resolved + self._count()
 
     def _passed_over(self, position: Position, base_offset: int) -> list[Resolved[Sent]]:
         """The receipts of missed entries before the entry read; their offsets are counted back from its base offset."""
         passed: list[Resolved[Sent]] = []
         while self._unresolved and self._unresolved[0].position < position:
-            passed.append(Resolved(self._unresolved.popleft(), UNKNOWN_OFFSET))
+            passed.append(Resolved(self._unresolved.pop(0), UNKNOWN_OFFSET))
         for number, (receipt, _) in reversed(list(enumerate(passed))):
             if not _follows(position, receipt.position):
                 break
@@ -90,15 +88,14 @@ class LogEnd(Generic[Sent]):
 
     def abandon(self) -> list[Receipt[Sent]]:
         """Remove and return the receipts that wait."""
-        abandoned = list(self._unresolved)
-        self._unresolved.clear()
+        abandoned, self._unresolved = self._unresolved, []
         return abandoned
 
     def _count(self) -> list[Resolved[Sent]]:
         """The receipts that directly follow the last known entry."""
         counted: list[Resolved[Sent]] = []
         while self._unresolved and _follows(self._unresolved[0].position, self.last):
-            head = self._unresolved.popleft()
+            head = self._unresolved.pop(0)
             counted.append(Resolved(head, self.next_offset))
             self.last, self.next_offset = head.position, self.next_offset + head.offset_count
         return counted

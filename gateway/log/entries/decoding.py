@@ -121,7 +121,8 @@ class OrderedConversions:
         self._fail = fail
         self._wanted = wanted
         self._drained = drained
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[Entry] | None = None
+        """Only while there is a task: an empty deque takes 760 bytes, and most readers never need it."""
         self._task: asyncio.Task[None] | None = None
         self._messages_this_turn = 0
         """The messages that were converted in this turn of the event loop."""
@@ -136,9 +137,10 @@ class OrderedConversions:
             if self._wanted(entry):
                 self._deliver(entry, self._convert(entry))
             return
+        if self._waiting is None:
+            self._waiting = deque()
+            self._task = asyncio.create_task(self._work_off(self._waiting))
         self._waiting.append(entry)
-        if self._task is None:
-            self._task = asyncio.create_task(self._work_off())
 
     def _fits_this_turn(self, entry: Entry) -> bool:
         """Whether to convert the entry at once. Many small entries, read together, are as much work as a heavy one."""
@@ -152,26 +154,27 @@ class OrderedConversions:
 
     def clear(self) -> None:
         """Drop the waiting entries."""
-        self._waiting.clear()
+        if self._waiting is not None:
+            self._waiting.clear()
 
     def close(self) -> None:
-        self._waiting.clear()
+        self.clear()
         if self._task is not None:
             self._task.cancel()
 
-    async def _work_off(self) -> None:
+    async def _work_off(self, waiting: deque[Entry]) -> None:
         slices = Slices()
         try:
-            while self._waiting:
+            while waiting:
                 await slices.pause()
-                if not self._waiting:  # they were dropped in the meantime
+                if not waiting:  # they were dropped in the meantime
                     break
-                entry = self._waiting.popleft()
+                entry = waiting.popleft()
                 if self._wanted(entry):
                     self._deliver(entry, await converted(self._threads, self._convert, entry, self))
         except Exception as error:
-            self._waiting.clear()
+            waiting.clear()
             self._fail(error)
         finally:
-            self._task = None
+            self._task = self._waiting = None
         self._drained()

@@ -7,7 +7,6 @@ replicated from other clusters, the positions are those of the other clusters, a
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NamedTuple
@@ -70,7 +69,7 @@ class Checkpoints:
         self._bytes = self._entries = self._aborted = 0
         """Counted since the last checkpoint was sent."""
         self._names = b""
-        self._places: deque[Checkpoint] = deque()
+        self._places: list[Checkpoint] = []
         """Places after the newest checkpoint that need a checkpoint of their own. They lack aborted transactions."""
         self._aborted_since_place = 0
         self._sent_for: Checkpoint | None = None
@@ -111,7 +110,7 @@ class Checkpoints:
             self.newest = Named(entry, offset)
             self._names = encode_metadata_properties([(CHECKPOINT_AT, f"{entry.ledger_id}:{entry.entry_id}")])
             while self._places and self._places[0].offset <= offset:
-                self._places.popleft()
+                del self._places[0]
 
     def seen(self, entry: Entry) -> None:
         """An entry was read that another gateway may have written."""

@@ -90,7 +90,7 @@ class LogTransactions:
         self._failed = False
         """The last load has failed, RETRY_S ago at most."""
         self._markers = MarkerAppends(append)
-        self._doubted: set[int] = set()
+        self._doubted: dict[int, None] = {}
         """Producers whose open transactions may be unknown to their coordinators."""
         self.checkpoints = Checkpoints()
         self._looked_for_checkpoint = False
@@ -145,7 +145,7 @@ class LogTransactions:
     def doubt(self, producer_id: int) -> None:
         """Verify the producer's batches again until a marker ends its transaction, although that is open."""
         self.verifications.forget(producer_id)
-        self._doubted.add(producer_id)
+        self._doubted[producer_id] = None
 
     def is_doubted(self, producer_id: int, first_offset: int) -> bool:
         """Whether the transaction that began there is still open, and no batch of it was verified since the doubt."""
@@ -215,7 +215,7 @@ class LogTransactions:
             event.apply_to(self._state)
             if event.marker is not None:
                 self.verifications.forget(event.producer_id)
-                self._doubted.discard(event.producer_id)
+                self._doubted.pop(event.producer_id, None)
                 if event.marker.type is MarkerType.ABORT:
                     is_much = self.checkpoints.aborted() or is_much
         if is_much:

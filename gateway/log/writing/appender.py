@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Protocol
 
 from gateway.background import report, run_once
@@ -125,7 +125,7 @@ class Appender:
         self._metrics = metrics
         self._may_send_idempotent = may_send_idempotent
         self._listener = listener
-        self._queue: deque[PendingBatch] = deque()
+        self._queue: list[PendingBatch] = []
         self._queued_bytes = 0
         self._in_flight: dict[int, SentEntry] = {}
         self._in_flight_bytes = 0
@@ -137,8 +137,8 @@ class Appender:
         self._unblocking: asyncio.Task[None] | None = None
         self.has_room = True
         """More batches may be queued. Otherwise callers wait, and their clients' sockets are not read."""
-        self._room = asyncio.Event()
-        self._room.set()
+        self._room: asyncio.Event | None = None
+        """Set when there is room again; None if no caller waits for that."""
 
     # The producer
 
@@ -148,14 +148,15 @@ class Appender:
         return self._lost
 
     async def wait_for_room(self) -> None:
-        await self._room.wait()
+        if not self.has_room:
+            self._room = self._room or asyncio.Event()
+            await self._room.wait()
 
     def _set_room(self, *, has_room: bool) -> None:
         self.has_room = has_room
-        if has_room:
+        if has_room and self._room is not None:
             self._room.set()
-        else:
-            self._room.clear()
+            self._room = None
 
     @property
     def idle(self) -> bool:
@@ -194,7 +195,7 @@ class Appender:
 
     def fail_queued(self, error: Exception) -> None:
         """Refuse the queued batches because no producer can be opened. They were certainly not written."""
-        queue, self._queue, self._queued_bytes = list(self._queue), deque(), 0
+        queue, self._queue, self._queued_bytes = self._queue, [], 0
         self._set_room(has_room=True)
         if queue:
             self._listener.entry_refused(SentEntry(queue, b""), error)
@@ -207,7 +208,7 @@ class Appender:
         taken = [batch for batch in self._queue if unwanted(batch)]
         if taken:
             gone = set(taken)
-            self._queue = deque(batch for batch in self._queue if batch not in gone)
+            self._queue = [batch for batch in self._queue if batch not in gone]
             self._queued_bytes -= sum(batch.size_bytes for batch in taken)
             self._set_room(has_room=True)
         return taken
@@ -263,13 +264,17 @@ class Appender:
     def _take_group(self) -> list[PendingBatch]:
         """Remove the batches of the next entry from the queue, and return them."""
         assert self.producer is not None
-        queue, first = self._queue, self._queue.popleft()
-        group, size_bytes = [first], first.size_bytes
-        max_bytes = min(self._limits.append_max_entry_bytes, self.producer.max_message_bytes - METADATA_BYTES)
-        while queue and size_bytes + queue[0].size_bytes <= max_bytes and _alike(queue[0], first):
-            batch = queue.popleft()
-            group.append(batch)
-            size_bytes += batch.size_bytes
+        queue, first = self._queue, self._queue[0]
+        count, size_bytes = 1, first.size_bytes
+        if len(queue) > 1:
+            max_bytes = min(self._limits.append_max_entry_bytes, self.producer.max_message_bytes - METADATA_BYTES)
+            for batch in islice(queue, 1, None):
+                if size_bytes + batch.size_bytes > max_bytes or not _alike(batch, first):
+                    break
+                count += 1
+                size_bytes += batch.size_bytes
+        group = queue[:count]
+        del queue[:count]
         self._queued_bytes -= size_bytes
         if not self.has_room and self._queued_bytes <= self._limits.append_max_queued_bytes // 2:
             self._set_room(has_room=True)

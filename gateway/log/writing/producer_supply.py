@@ -46,23 +46,24 @@ class ProducerSupply:
         self._resolve_in_flight = resolve_in_flight
         self._names = names
         self._opening: asyncio.Task[None] | None = None
-        self._begun = asyncio.Event()
-        """Set when the opening has its turn, or has ended."""
+        self._begun: asyncio.Event | None = None
+        """Set when the opening has its turn, or has ended. None while there is no opening."""
         self._patience = Patience()
         self._stopped = False
 
     def open(self) -> asyncio.Task[None]:
         """Begin to open a producer. All callers share one run. Raises PulsarError."""
         if self._opening is None:
-            self._begun = asyncio.Event()
+            self._begun = begun = asyncio.Event()
             self._opening = run_shared("opening of a producer", self._supply())
-            self._opening.add_done_callback(partial(self._ended, self._begun))
+            self._opening.add_done_callback(partial(self._ended, begun))
         return self._opening
 
     async def wait(self) -> None:
         """Open a producer and wait for it. Raises PulsarError, and KafkaError if it takes too long."""
         opening, begun = self.open(), self._begun
-        await begun.wait()
+        if begun is not None:
+            await begun.wait()
         await self._patience.wait(opening)
 
     def lost(self, error: BaseException) -> None:
@@ -114,12 +115,14 @@ class ProducerSupply:
         return producer
 
     def _begin(self) -> None:
-        if not self._begun.is_set():
+        if self._begun is not None and not self._begun.is_set():
             self._patience.begin()
             self._begun.set()
 
     def _ended(self, begun: asyncio.Event, task: asyncio.Task[None]) -> None:
         begun.set()  # also if the task was cancelled before its turn
+        if self._begun is begun:
+            self._begun = None
         self._patience.end(task)
 
     def _failed(self, error: Exception) -> None:
