@@ -27,19 +27,31 @@ class Placement:
 
     def __init__(self, node_ids: Collection[int]) -> None:
         self._seeds = [(_hash(b"node %d" % node_id), node_id) for node_id in sorted(node_ids)]
-        self._leaders: dict[tuple[str, int], int | None] = {}
+        self._leaders: dict[str, dict[int, int | None]] = {}
+        """By topic and partition."""
+        self._count = 0
 
     def leader(self, key: tuple[str, int]) -> int | None:
         """`key` may be a plain tuple, which takes less time to create. None if there are no nodes."""
         try:
-            return self._leaders[key]
+            return self._leaders[key[0]][key[1]]
         except KeyError:
-            if len(key[0]) > MAX_REMEMBERED_LENGTH:
-                return self._highest(*key)
-            if len(self._leaders) >= MAX_REMEMBERED:
-                self._leaders.clear()
-            leader = self._leaders[key] = self._highest(*key)
+            leader = self._highest(*key)
+            self._remember(*key, leader)
             return leader
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted."""
+        self._count -= len(self._leaders.pop(topic, ()))
+
+    def _remember(self, topic: str, number: int, leader: int | None) -> None:
+        if len(topic) > MAX_REMEMBERED_LENGTH:
+            return
+        if self._count >= MAX_REMEMBERED:
+            self._leaders.clear()
+            self._count = 0
+        self._leaders.setdefault(topic, {})[number] = leader
+        self._count += 1
 
     def _highest(self, topic: str, number: int) -> int | None:
         if len(self._seeds) <= 1:

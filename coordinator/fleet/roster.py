@@ -140,6 +140,11 @@ class Roster:
         """The node on which the partition is placed; it leads when `may_lead` is true. None without members."""
         return self.placement.leader(key)
 
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted."""
+        for view in self._views:
+            view.placement.forget(topic)
+
     def may_lead(self, node_id: int, key: PartitionKey) -> bool:
         """The partition is placed on the node, and no previous leader can still think that it leads."""
         if self.leader(key) != node_id:

@@ -258,7 +258,7 @@ class Fleet:
         membership = self._membership
         assert membership is not None
         if isinstance(message, Deletion):
-            self._read_deletion(message)
+            self._read_deletion(membership, message)
         epoch = membership.roster.epoch
         membership.read(position, message, lease_now_ms())
         if membership.node_id_taken_by is not None and not self.expelled.done():
@@ -272,7 +272,7 @@ class Fleet:
             for listener in self._listeners:
                 listener.leaders_changed()
 
-    def _read_deletion(self, message: Deletion) -> None:
+    def _read_deletion(self, membership: Membership, message: Deletion) -> None:
         topics = tuple(
             DeletedTopic(name, bytes.fromhex(message.topic_ids.get(name, "")), message.deleted_ms or _wall_ms())
             for name in message.topics
@@ -281,6 +281,8 @@ class Fleet:
             self._announcing.pop(topic, None)
         for listener in self._listeners:
             listener.topics_deleted(topics)
+        for name in message.topics:
+            membership.roster.forget_topic(name)
 
     def _log_change(self, membership: Membership) -> None:
         nodes = {member.node_id: _where(member) for member in self.members}

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -21,9 +22,6 @@ from gateway.pulsar.tls import client_ssl_context
 LOOKUP_AGE_S = 2.0
 """A lookup's result is reused for this time by everything that is opened on the topic. A broker refuses requests for a
 topic that has moved, but may learn of the move late."""
-MAX_LOOKUPS = 20_000
-"""The maximum number of cached lookup results."""
-
 T = TypeVar("T")
 
 
@@ -49,8 +47,9 @@ class PulsarClient:
         self._closed_last_receipt_s = -math.inf
         self._closed = False
         self._lookup = Lookup(settings, self._connection)
-        self._looked_up: dict[str, tuple[Connection, float]] = {}
-        """By topic, the connection to its broker, and when this lookup result expires (the loop's clock)."""
+        self._looked_up: OrderedDict[str, tuple[Connection, float]] = OrderedDict()
+        """By topic, the connection to its broker, and when this lookup result expires (the loop's clock). The oldest
+        result comes first."""
 
     @property
     def last_receipt_s(self) -> float:
@@ -186,10 +185,17 @@ class PulsarClient:
         if known is not None and now_s < known[1] and known[0].state is ConnectionState.READY:
             return known[0]
         connection = await self._connection(await self._lookup.find_broker(topic))
-        if len(self._looked_up) >= MAX_LOOKUPS:
-            self._looked_up.clear()
+        self._forget_expired(now_s)
         self._looked_up[topic] = connection, now_s + LOOKUP_AGE_S
+        self._looked_up.move_to_end(topic)
         return connection
+
+    def _forget_expired(self, now_s: float) -> None:
+        while self._looked_up:
+            oldest = next(iter(self._looked_up.values()))
+            if now_s < oldest[1]:
+                return
+            self._looked_up.popitem(last=False)
 
     async def _connection(self, address: BrokerAddress) -> Connection:
         """The shared connection to `address`. The first caller opens it."""

@@ -7,6 +7,7 @@ some of them.
 """
 
 from __future__ import annotations
+
 from typing import Generic, NamedTuple, TypeVar
 
 from gateway.pulsar.position import Position

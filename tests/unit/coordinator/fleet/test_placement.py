@@ -45,8 +45,19 @@ def test_names_that_clients_make_up_are_not_kept_for_ever(monkeypatch: pytest.Mo
     monkeypatch.setattr(placement, "MAX_REMEMBERED", 10)
     found = Placement((0, 1, 2))
     asked = {key: found.leader(key) for key in KEYS}
-    assert len(found._leaders) <= 10
+    assert sum(map(len, found._leaders.values())) == found._count <= 10
     assert asked == leaders(0, 1, 2)
+
+
+def test_deleted_topics_are_forgotten() -> None:
+    found = Placement((0, 1, 2))
+    for key in KEYS:
+        found.leader(key)
+    for topic in range(1, 100):
+        found.forget(f"topic-{topic}")
+        found.forget(f"topic-{topic}")
+    assert list(found._leaders) == ["topic-0"]
+    assert found._count == 30
 
 
 def test_names_that_no_topic_has_are_not_remembered() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.fleet.membership import Membership
 from coordinator.fleet.messages import Deletion, LogPosition, MalformedMessageError, Snapshot, decode_message
+from coordinator.fleet.roster import Roster
 from coordinator.topics import DeletedTopic
 from gateway.config import FleetSection
 from gateway.fleet import fleet as fleet_module
@@ -33,7 +34,8 @@ class FakeLog:
 
 def scene() -> tuple[Fleet, FakeLog, list[DeletedTopic]]:
     fleet = Fleet(cast(PulsarClient, None), cast(AdminClient, None), "t/ns", FleetSection())
-    roster = SimpleNamespace(snapshot=lambda: SNAPSHOT, epoch=1, revision=-1)
+    roster = Roster(SNAPSHOT)
+    roster.revision = -1  # as the fleet has it: nothing but deletions is read
     membership = SimpleNamespace(roster=roster, read=lambda *message: None, node_id_taken_by=None)
     log, heard = FakeLog(), list[DeletedTopic]()
     fleet._membership, fleet._log = cast(Membership, membership), cast(FleetLog, log)
@@ -44,6 +46,20 @@ def scene() -> tuple[Fleet, FakeLog, list[DeletedTopic]]:
 
     fleet.subscribe(Listener())
     return fleet, log, heard
+
+
+async def test_the_leaders_of_a_deleted_topic_are_forgotten() -> None:
+    """Very many topics may be made and deleted while the members stay the same."""
+    fleet, log, _ = scene()
+    log.writable = True
+    fleet.announce_deletion(TOPIC)
+    fleet._announce()
+    fleet.leader(TOPIC.name, 0)
+    fleet.leader("kept", 0)
+    membership = fleet._membership
+    assert membership is not None
+    fleet._read(LogPosition(1, 1), log.sent[0])
+    assert [*membership.roster.placement._leaders] == ["kept"]
 
 
 async def test_a_deletion_is_announced_until_it_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
