@@ -74,17 +74,22 @@ def encode_metadata_properties(properties: Iterable[tuple[str, str]]) -> bytes:
     return metadata.SerializePartialToString()
 
 
-class SendEncoder:
-    """Encodes one producer's SEND frames.
+_SEND_COMMAND = BaseCommand(type=BaseCommand.SEND, send=CommandSend(producer_id=0, sequence_id=0))
+_SEND = _SEND_COMMAND.send
+_METADATA = MessageMetadata()
+"""The command and the metadata of every SEND frame. Only their fields are set: half the cost of building them, and as
+fast as writing the varints by hand. All encoders share them, because their messages would take 2 KB of each."""
 
-    The command and the metadata are kept and only their changing fields are set: half the cost of building them, and as
-    fast as writing the varints by hand.
-    """
+
+class SendEncoder:
+    """Encodes one producer's SEND frames."""
+
+    __slots__ = ("_name", "_producer_id")
 
     def __init__(self, producer_id: int, producer_name: str) -> None:
-        self._command = BaseCommand(type=BaseCommand.SEND, send=CommandSend(producer_id=producer_id, sequence_id=0))
-        self._send = self._command.send
-        self._metadata = MessageMetadata(producer_name=producer_name)
+        self._producer_id = producer_id
+        self._name = MessageMetadata(producer_name=producer_name).SerializePartialToString()
+        """The encoded field, which is written before the others."""
 
     def encode(
         self,
@@ -99,12 +104,13 @@ class SendEncoder:
         `metadata_fields` are further MessageMetadata fields, already encoded (see `encode_metadata_properties`).
         Chunks must be byte-wide and contiguous.
         """
-        send, metadata = self._send, self._metadata
+        send, metadata = _SEND, _METADATA
+        send.producer_id = self._producer_id
         send.sequence_id = metadata.sequence_id = sequence_id
         send.num_messages = metadata.num_messages_in_batch = num_messages
         metadata.publish_time = publish_time_ms
-        command_bytes = self._command.SerializeToString()
-        metadata_bytes = metadata.SerializeToString() + metadata_fields
+        command_bytes = _SEND_COMMAND.SerializeToString()
+        metadata_bytes = self._name + metadata.SerializePartialToString() + metadata_fields
         metadata_bytes = len(metadata_bytes).to_bytes(4, "big") + metadata_bytes
         checksum = crc32c(metadata_bytes)
         payload_size = 0
