@@ -125,7 +125,7 @@ class LocalHandler:
     def __init__(self) -> None:
         self._known: dict[int, KnownRequests] = {}
         """By API key. Most APIs have none, and many connections are idle."""
-        self._expected = ExpectedProduces()
+        self._expected: ExpectedProduces | None = None
 
     def handle_known(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
         known = self._known.get(frame[1]) if len(frame) > 1 else None  # the lower byte of the key is enough to choose
@@ -142,12 +142,14 @@ class LocalHandler:
 
     def expect(self, call: Call) -> None:
         if asks(call, ProduceRequest):
+            self._expected = self._expected or ExpectedProduces()
             self._expected.expect(call)
 
     def close(self) -> None:
         for known in self._known.values():
             known.close()
-        self._expected.close()
+        if self._expected is not None:
+            self._expected.close()
 
 
 class GuardedHandler:

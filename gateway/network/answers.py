@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -91,7 +90,7 @@ class Answers:
         self._in_order = in_order
         self._loop = asyncio.get_running_loop()
         self._in_flight = host.metrics.in_flight
-        self.places: deque[Place] = deque()
+        self.places: list[Place] = []
         """The places of the answers that are not written yet."""
         self.encoding: dict[asyncio.Future[list[Buffer]], Place] = {}
         """Answers that are being encoded in threads, with their places."""
@@ -168,17 +167,19 @@ class Answers:
         """Write the answers that are next in order."""
         places = self.places
         if not self._in_order:
-            places = self.places = deque(sorted(places, key=lambda place: place.buffers is None))
-        if not places or places[0].buffers is None:
-            return
+            places = self.places = sorted(places, key=lambda place: place.buffers is None)
         ready: list[Buffer] = []
         count = request_bytes = room_bytes = 0
-        while places and (buffers := (place := places[0]).buffers) is not None:
-            places.popleft()
-            ready += buffers
+        for place in places:
+            if place.buffers is None:
+                break
+            ready += place.buffers
             request_bytes += place.request_bytes
             room_bytes += place.room_bytes
             count += 1
+        if not count:
+            return
+        del places[:count]
         self._in_flight.value -= count
         self._owner.write(ready, request_bytes, room_bytes)
 

@@ -7,7 +7,6 @@ Requests of APIs that only add data may run while earlier requests of the same A
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
@@ -67,7 +66,7 @@ class Pipeline:
         self._is_pipelined = host.dispatcher.is_pipelined
         self._handler: RequestHandler = host.dispatcher.handler(context, self.admission.served)
         self._loop = asyncio.get_running_loop()
-        self._backlog: deque[bytearray] = deque()
+        self._backlog: list[bytearray] = []  # an empty deque takes 760 bytes
         self._answers = Answers(host, self, in_order=answers_in_order)
         self._serial: asyncio.Task[Any] | None = None
         """The work that the next request waits for: a login, an admission, decoding, or a handler's preparation."""
@@ -75,7 +74,7 @@ class Pipeline:
         """The API of the handler's preparation."""
         self._expected = 0
         """So many requests of the backlog are expected: what they will wait for has begun."""
-        self._awaited: set[asyncio.Future[Response]] = set()
+        self._awaited: dict[asyncio.Future[Response], None] = {}
         self._request_bytes = self._room_bytes = 0
         """Bytes that this connection holds in the budgets of all connections."""
         self._muted: asyncio.TimerHandle | None = None
@@ -134,7 +133,7 @@ class Pipeline:
         while backlog and self._can_run(backlog[0]):
             if self._expected:
                 self._expected -= 1
-            self._run(backlog.popleft())
+            self._run(backlog.pop(0))
             if backlog and turns.now_s() - began_s >= slice_s:
                 self._wait_for_turn()
                 break
@@ -189,7 +188,7 @@ class Pipeline:
             return
         dispatcher = self._host.dispatcher
         if self.admission.is_awaited:
-            self._backlog.appendleft(frame)
+            self._backlog.insert(0, frame)
             self._serially(self.admission.choose(self._context), self._enter)
             return
         place = Place(self._answers, len(frame) + LENGTH_BYTES)
@@ -289,7 +288,7 @@ class Pipeline:
             self._preparing = place.call.api
             self._look_ahead(place.call.api)
         elif reply.future is not None:
-            self._awaited.add(reply.future)
+            self._awaited[reply.future] = None
             reply.future.add_done_callback(lambda future: self.in_turn(self._future_done, place, future))
         else:
             self._answers.take(place, reply.response)
@@ -342,7 +341,7 @@ class Pipeline:
     # Answers
 
     def _future_done(self, place: Place, future: asyncio.Future[Response]) -> None:
-        self._awaited.discard(future)
+        self._awaited.pop(future, None)
         if self._closed:
             _forget(future)
             return

@@ -13,7 +13,6 @@ got the refusal.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Protocol
 
 from gateway.errors import KafkaError
@@ -57,7 +56,7 @@ class RefusedBatches:
     """The first refused sequence of each producer and partition."""
 
     def __init__(self) -> None:
-        self._refused: OrderedDict[tuple[str, int, int, int], _Refused] = OrderedDict()
+        self._refused: dict[tuple[str, int, int, int], _Refused] = {}
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -73,7 +72,7 @@ class RefusedBatches:
         else:
             self._refused[key] = _Refused(header.base_sequence)
         if len(self._refused) > MAX_REFUSED:
-            self._refused.popitem(last=False)
+            del self._refused[next(iter(self._refused))]
 
     def check(self, topic: str, partition: int, header: BatchHeader, producers: LogProducers | None = None) -> None:
         """Raises KafkaError NOT_LEADER_OR_FOLLOWER for a later batch until the refused one comes again.
