@@ -6,7 +6,6 @@ import math
 import pytest
 import uvloop
 
-from gateway.pulsar import client as pulsar_client
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.connection import TURN_BYTES, ConnectionState
 from gateway.pulsar.errors import (
@@ -282,18 +281,6 @@ def test_a_broken_connection_ends_everything_on_it_and_the_next_is_new() -> None
         await client.open_producer(TOPIC, log)
         assert broker.connections == 2
         assert [connection.state for connection in client._live] == [ConnectionState.READY]
-
-    run(test)
-
-
-def test_expired_lookups_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else those of deleted topics stay, and closed connections with them."""
-    monkeypatch.setattr(pulsar_client, "LOOKUP_AGE_S", 0.0)
-
-    async def test(_: FakeBroker, client: PulsarClient) -> None:
-        for number in range(10):
-            await client.open_reader(f"persistent://t/ns/x-partition-{number}", "earliest", Log())
-        assert [*client._looked_up] == ["persistent://t/ns/x-partition-9"]
 
     run(test)
 

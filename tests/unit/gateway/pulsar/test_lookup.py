@@ -165,12 +165,13 @@ def test_lookups_grow_old(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test)
 
 
-def test_no_more_lookups_are_remembered_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "MAX_LOOKUPS", 2)
+def test_expired_lookups_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else those of deleted topics stay, and closed connections with them."""
+    monkeypatch.setattr(client_module, "LOOKUP_AGE_S", 0.0)
 
     async def test(broker: FakeBroker, client: PulsarClient) -> None:
         for number in range(5):
             await client.open_producer(f"{TOPIC}{number}", Log())
-        assert len(client._looked_up) <= 2
+        assert [*client._looked_up] == [f"{TOPIC}4"]
 
     run(test)
