@@ -8,7 +8,6 @@ acknowledgement of all earlier ones.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -23,6 +22,8 @@ WINDOW_BATCHES = 5
 TRUST_S = 5.0
 """For this time after a producer's last batch, its next batch over the same connection is checked without reading what
 other gateways may have written since."""
+LOOKED_AT = 8
+"""Producers that are checked for each new one, if there are too many: very many may be in use at the same time."""
 _SEQUENCES = 2**31
 
 Done = Callable[[int, Exception | None], None]
@@ -98,7 +99,10 @@ class _Producer:
 
 
 class AllProducers:
-    """The producers of all partitions, least recently used first. A forgotten one counts as unknown, as in Kafka."""
+    """The producers of all partitions, least recently used first. A forgotten one counts as unknown, as in Kafka.
+
+    A producer with a batch in flight or an open transaction is in use, and is not forgotten.
+    """
 
     def __init__(self, max_producers: int, expiration_s: float) -> None:
         self._max_producers = max_producers
@@ -112,24 +116,29 @@ class AllProducers:
         """A batch of the producer was accepted."""
         self._order[state, producer_id] = None
         self._order.move_to_end((state, producer_id))
-        if len(self._order) > self._max_producers:
-            self._forget_oldest(math.inf)
+        for _ in range(LOOKED_AT):
+            if len(self._order) <= self._max_producers:
+                return
+            self._forget_oldest()
+
+    def in_use(self, state: ProducerState, producer_id: int) -> None:
+        """The producer may not be forgotten now."""
+        self._order.move_to_end((state, producer_id))
 
     def gone(self, state: ProducerState, producer_id: int) -> None:
         self._order.pop((state, producer_id), None)
 
     def expire(self) -> None:
         """Forget the producers that have written nothing for `producer_id_expiration_ms`."""
-        while self._forget_oldest(time.monotonic() - self._expiration_s):
-            pass
-
-    def _forget_oldest(self, used_before_s: float) -> bool:
-        for state, producer_id in self._order:
+        used_before_s = time.monotonic() - self._expiration_s
+        for state, producer_id in [*self._order]:
             if state.used_s(producer_id) >= used_before_s:
-                return False
-            if state.forget(producer_id):
-                return True
-        return False
+                return
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        state, producer_id = next(iter(self._order))
+        state.forget(producer_id)
 
 
 class ProducerState:
@@ -196,25 +205,28 @@ class ProducerState:
         return batch
 
     def _make_room(self) -> None:
-        """Forget the least recently used producer that may be forgotten."""
-        if len(self._producers) < self._max_producers:
-            return
-        for producer_id in self._producers:
-            if self.forget(producer_id):
+        """Forget the least recently used producers that may be forgotten."""
+        for _ in range(LOOKED_AT):
+            if len(self._producers) < self._max_producers:
                 return
+            self.forget(next(iter(self._producers)))
 
     def used_s(self, producer_id: int) -> float:
-        """When the producer's last batch was accepted (monotonic clock)."""
+        """When the producer's last batch was accepted, or when it was last found in use (monotonic clock)."""
         return self._producers[producer_id].used_s
 
-    def forget(self, producer_id: int) -> bool:
-        """Forget the producer. False if it has a batch in flight or an open transaction."""
-        if self._producers[producer_id].in_flight or self.has_transaction(producer_id):
-            return False
-        del self._producers[producer_id]
-        if self._everywhere is not None:
-            self._everywhere.gone(self, producer_id)
-        return True
+    def forget(self, producer_id: int) -> None:
+        """Forget the producer, unless it has a batch in flight or an open transaction: that counts as a use."""
+        producer = self._producers[producer_id]
+        if producer.in_flight or self.has_transaction(producer_id):
+            producer.used_s = time.monotonic()
+            self._producers.move_to_end(producer_id)
+            if self._everywhere is not None:
+                self._everywhere.in_use(self, producer_id)
+        else:
+            del self._producers[producer_id]
+            if self._everywhere is not None:
+                self._everywhere.gone(self, producer_id)
 
     def close(self) -> None:
         """The log was closed."""
