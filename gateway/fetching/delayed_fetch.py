@@ -136,12 +136,13 @@ class DelayedFetch:
             part.log.waiters.add(self, at_end=at_end)
 
     def _readable_end(self, partition_log: PartitionLog, offset: int) -> int | None:
-        """The end of the records that this fetch may get. None until its transactions are known."""
+        """The end of the records that this fetch may get. None until the transactions there are known."""
         if not self._params.read_committed:
             return partition_log.end_offset
         transactions = partition_log.transactions
-        if transactions.knows(offset):
-            return transactions.last_stable_offset
+        known_to = transactions.known_to(offset)
+        if known_to > offset:
+            return min(transactions.last_stable_offset, known_to)
         transactions.start_loading(offset)
         return None
 

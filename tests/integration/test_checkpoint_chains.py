@@ -91,8 +91,7 @@ async def abort_many(log: PartitionLog, producer_ids: Iterable[int], count: int)
 
 
 async def aborted_from(log: PartitionLog, offset: int) -> list[AbortedTransaction]:
-    await log.transactions.prepare_to_read(offset)
-    return log.transactions.aborted_between(offset, log.end_offset)
+    return await log.transactions.read_aborted(offset, log.end_offset)
 
 
 def test_a_chain_of_checkpoints_with_many_open_transactions(pulsar: PulsarAddresses) -> None:

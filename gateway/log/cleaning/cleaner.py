@@ -108,9 +108,8 @@ class LogCleaner:
         return removed, reached._replace(is_full=is_full)
 
     async def _garbage(self, stable: int, deletions_before: int, share: Share) -> Garbage:
-        transactions, start = self.partition_log.transactions, self.partition_log.start.offset
-        await transactions.prepare_to_read(start)
-        return Garbage(transactions.aborted_between(start, stable), deletions_before, share)
+        aborted = await self.partition_log.transactions.read_aborted(self.partition_log.start.offset, stable)
+        return Garbage(aborted, deletions_before, share)
 
     async def _write_cleaned(self, reached: Reached, aborted: Iterable[AbortedTransaction]) -> None:
         """Aborted transactions are kept until the next cleaning: readers may still have their records."""

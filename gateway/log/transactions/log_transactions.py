@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import structlog
@@ -30,6 +31,7 @@ from gateway.log.transactions.checkpoints import KEPT_EVERY, Checkpoints, NextTa
 from gateway.log.transactions.cleaned import CleanedPlace
 from gateway.log.transactions.events import EntryEvents, events_of
 from gateway.log.transactions.marker_appends import AppendControl, MarkerAppends, MarkerForm
+from gateway.log.transactions.past_aborted import EVERYTHING, PastAborted
 from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
 from gateway.log.transactions.verifications import VerificationLostError, Verifications
@@ -96,8 +98,8 @@ class LogTransactions:
         self._looked_for_checkpoint = False
         self._written = 0
         self._keeping = SharedRun(self._keep_newest)
-        self._older = NO_ENTRY
-        """The entry whose checkpoint has the transactions that were aborted before those in the state."""
+        self._past = PastAborted(NO_ENTRY)
+        """The transactions that were aborted before those in the state."""
         self._cleaned = CleanedPlace(resources, pulsar_topic, is_compacted)
         self._tag_entries = tag_entries
         self._drop_cached = drop_cached
@@ -116,10 +118,20 @@ class LogTransactions:
         return self.loaded and self._flag is None and not self._seen
 
     def knows(self, fetch_offset: int) -> bool:
-        """Whether the open transactions are known, and those that were aborted from that offset on."""
-        if self._flag is not None and self._cleaned.is_outdated:
-            return False
-        return self.loaded and max(fetch_offset, self._start.offset) >= self._state.aborted_from
+        """Whether the open transactions are known, and those that were aborted with records there."""
+        return self.known_to(fetch_offset) > fetch_offset
+
+    def known_to(self, fetch_offset: int) -> int:
+        """All that were aborted with records from `fetch_offset` on and below the result are known, if ``knows``."""
+        if self.loaded and self._flag is None and not self._seen:
+            return EVERYTHING
+        if not self.loaded or (self._flag is not None and self._cleaned.is_outdated):
+            return fetch_offset
+        offset = max(fetch_offset, self._start.offset)
+        if offset >= self._state.aborted_from:
+            return EVERYTHING
+        found = self._past.known_to(offset)
+        return found if found > offset else fetch_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -130,8 +142,23 @@ class LogTransactions:
         return max(self._start.offset, self._state.last_stable_offset(end_offset))
 
     def aborted_between(self, fetch_offset: int, upper_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records in this range. Valid only if the log ``knows`` its first offset."""
-        return self._state.aborted_between(fetch_offset, upper_offset)
+        """The aborted transactions with records in this range, in the order of their beginnings. Valid only if they are
+        ``known_to`` its end."""
+        from_offset = self._state.aborted_from
+        found = self._state.aborted_between(max(fetch_offset, from_offset), upper_offset)
+        if max(fetch_offset, self._start.offset) >= from_offset:
+            return found
+        return _in_order(self._past.between(max(fetch_offset, self._start.offset), upper_offset) + found)
+
+    async def read_aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """As ``aborted_between``, for any range. Raises PulsarError, KafkaError and TimeoutError."""
+        found: list[AbortedTransaction] = []
+        while from_offset < to_offset:
+            await self.prepare_to_read(from_offset)
+            upper_offset = min(self.known_to(from_offset), to_offset)
+            found += self.aborted_between(from_offset, upper_offset)
+            from_offset = upper_offset
+        return _in_order(found)
 
     def of_producer(self, producer_id: int) -> OpenTransaction | None:
         """The producer's open transaction. Valid only if ``loaded``."""
@@ -224,7 +251,7 @@ class LogTransactions:
         newest = self.checkpoints.newest
         if self._state.aborted_count > MAX_ABORTED and newest is not None:
             self._state.keep_aborted(KEPT_ABORTED, told_below=newest.offset)
-            self._older = newest.entry
+            self._past.extended(newest.entry)
         if entry.events and self._flag is None:  # for example another cluster's transactions
             self._flagging.start()
 
@@ -318,31 +345,26 @@ class LogTransactions:
         """Begin at the flag again."""
         self.loaded = self._looked_for_checkpoint = False
         self._state, self._position = PartitionTransactions(), self._flag or FROM_THE_START
-        self.checkpoints, self._older = Checkpoints(), NO_ENTRY
+        self.checkpoints, self._past = Checkpoints(), PastAborted(NO_ENTRY)
         self._cleaned.forget()
 
     async def _load_older(self, fetch_offset: int) -> None:
-        """Load older aborted transactions from the previous checkpoints, one after the other."""
+        """Read the checkpoints that have what was aborted there, and at first all checkpoints from there on."""
         while self.loaded and not self.knows(fetch_offset):
-            entry, state, cleaned = self._older, self._state, self._cleaned.place
+            past, cleaned, offset = self._past, self._cleaned.place, max(fetch_offset, self._start.offset)
+            entry, found = past.wanted(offset), None
             if cleaned is not None and entry <= cleaned.position:
-                state.add_older([each for each in cleaned.aborted if each.last_offset < state.aborted_from], 0)
-                return
-            found = None
+                past.ended(cleaned.position, self._state.aborted_from, cleaned.aborted, cleaned.offset)
+                continue
             if entry != NO_ENTRY:
                 compacted = cleaned is not None
                 found = await read_checkpoint(self._resources, self._topic, entry, compacted=compacted)
-            if entry != self._older or state is not self._state:
+            if past is not self._past or entry != past.wanted(offset):
                 continue
-            if found is None:
-                if not await self._cleaned.moved():
-                    state.add_older((), 0)
-                    return
-                continue
-            self._older = found.before
-            if found.aborted_from < state.aborted_from:
-                older = [each for each in found.aborted if each.last_offset < state.aborted_from]
-                state.add_older(older, found.aborted_from)
+            if found is not None:
+                past.found(entry, found, offset)
+            elif not await self._cleaned.moved():
+                past.ended(entry, self._state.aborted_from)
 
     async def _begin_at_checkpoint(self) -> None:
         compacted = self._cleaned.place is not None
@@ -350,8 +372,8 @@ class LogTransactions:
         self._looked_for_checkpoint = True
         if found is not None and found[1].position > self._position:
             entry, checkpoint = found
-            self._state, self._position, self._older = checkpoint.transactions(), checkpoint.position, checkpoint.before
-            self._seen = True
+            self._state, self._position = checkpoint.transactions(), checkpoint.position
+            self._past, self._seen = PastAborted(checkpoint.before), True
             self.checkpoints.written(entry, checkpoint.offset)
 
     async def _begin_where_cleaned(self, *, read_meanwhile: bool = False) -> bool:
@@ -362,7 +384,7 @@ class LogTransactions:
         assert cleaned is not None
         if cleaned.position > self._position or read_meanwhile:
             self._state, self._position = cleaned.transactions(), cleaned.position
-            self._older, self._seen = NO_ENTRY, True
+            self._past, self._seen = PastAborted(NO_ENTRY), True
             self._drop_cached()  # it does not name aborted records that were compacted away earlier
         return True
 
@@ -451,3 +473,9 @@ class LogTransactions:
             self._loading.cancel()
         self._flagging.cancel()
         self._keeping.cancel()
+
+
+def _in_order(aborted: Sequence[AbortedTransaction]) -> list[AbortedTransaction]:
+    """Each once, in the order of their beginnings. Two checkpoints may have the same one, the later one in full."""
+    found = {(each.producer_id, each.first_offset): each for each in aborted}
+    return sorted(found.values(), key=attrgetter("first_offset"))

@@ -159,7 +159,9 @@ class PartitionTransactions:
         if fetch_offset < self.aborted_from:
             raise ValueError(f"aborted transactions are known from {self.aborted_from} on, not {fetch_offset}")
         found = []
-        for aborted in self._aborted[bisect_left(self._aborted, fetch_offset, key=_last_offset) :]:
+        first = bisect_left(self._aborted, fetch_offset, key=_last_offset)
+        for number in range(first, len(self._aborted)):
+            aborted = self._aborted[number]
             if aborted.first_offset < upper_offset:
                 found.append(aborted)
             if aborted.stable_offset >= upper_offset:  # later aborted ones began after the range

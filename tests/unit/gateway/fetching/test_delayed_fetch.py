@@ -415,7 +415,7 @@ async def test_aborted_transactions_are_named_as_soon_as_they_are_read() -> None
     """Another gateway has written them: this one still looks for the flag that says so."""
     log = FakeLog(4)
     log.transactions = SimpleNamespace(
-        loaded=True, last_stable_offset=4, flagged=False, are_absent=False, knows=lambda _: True,
+        loaded=True, last_stable_offset=4, flagged=False, are_absent=False, known_to=lambda _: 4,
         aborted_between=lambda *_: [AbortedTransaction(7, 1, 2, 3)],
     )  # fmt: skip
     found = started(fetch((log, 0), read_committed=True))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
 from gateway.errors import KafkaError
 from gateway.log.bounds import transaction_flag
 from gateway.log.partition_log import PartitionLog
-from gateway.log.transactions import checkpoints, log_transactions
+from gateway.log.transactions import checkpoints, log_transactions, past_aborted
 from gateway.log.transactions.checkpoint import Checkpoint, encode_checkpoint
 from gateway.log.transactions.checkpoints import CHECKPOINT, find_last
 from gateway.log.transactions.events import events_of
@@ -56,7 +57,7 @@ async def agrees(scene: TransactionScene, log: PartitionLog, offsets: list[int])
     for offset in offsets:
         await known(log, offset)
         assert log.transactions.last_stable_offset == max(log.start.offset, whole.last_stable_offset(end))
-        found = log.transactions.aborted_between(offset, end)
+        found = await log.transactions.read_aborted(offset, end)
         start = log.start.offset
         expected = {_ended(each): each.first_offset for each in whole.aborted_between(offset, end)}
         began = {_ended(each): each.first_offset for each in found}
@@ -75,6 +76,8 @@ async def test_random_histories(seed: int, no_settling: None, monkeypatch: pytes
     if seed % 3 == 0:
         monkeypatch.setattr(log_transactions, "MAX_ABORTED", 6)
         monkeypatch.setattr(log_transactions, "KEPT_ABORTED", 3)
+        monkeypatch.setattr(past_aborted, "MAX_ABORTED", 4)
+        monkeypatch.setattr(past_aborted, "LOOKED_AT", 2)
     scene = TransactionScene()
     await scene.plain_entry()
     await scene.lead()
@@ -245,9 +248,9 @@ async def test_more_is_aborted_than_one_entry_can_tell(no_settling: None) -> Non
     await fresh.transactions.prepare()
     assert min(reader.first_entry for reader in scene.topic.readers) > 60
     await known(fresh, 0)
-    assert len(fresh.transactions.aborted_between(0, fresh.end_offset)) == 30_000
-    await known(scene.log, 0)
-    assert scene.log.transactions.aborted_between(0, 10**6) == fresh.transactions.aborted_between(0, 10**6)
+    found = await fresh.transactions.read_aborted(0, fresh.end_offset)
+    assert len(found) == 30_000
+    assert await scene.log.transactions.read_aborted(0, fresh.end_offset) == found
 
 
 async def test_checkpoints_of_native_producers(no_settling: None) -> None:
@@ -290,3 +293,36 @@ async def test_another_clusters_checkpoint(no_settling: None) -> None:
     fresh = await scene.opened()
     assert await decided(fresh) == (0, [])
     assert scene.topic.last > Position(3, 0)
+
+
+async def test_what_was_aborted_long_ago_is_read_while_the_log_grows(
+    no_settling: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new transaction removed older ones from memory again: their reader never got an answer."""
+    monkeypatch.setattr(log_transactions, "MAX_ABORTED", 6)
+    monkeypatch.setattr(log_transactions, "KEPT_ABORTED", 3)
+    monkeypatch.setattr(past_aborted, "MAX_ABORTED", 10)
+    scene = TransactionScene()
+    await scene.lead()
+    for _ in range(60):
+        await scene.begin(1)
+        await scene.end(1, ABORT)
+    transactions, read = scene.log.transactions, checkpoints.read_checkpoint
+
+    async def and_another(*where: Any, **how: Any) -> Checkpoint | None:
+        found = await read(*where, **how)
+        await scene.begin(2)
+        await scene.end(2, COMMIT)
+        return found
+
+    monkeypatch.setattr(log_transactions, "read_checkpoint", and_another)
+    scene.topic.readers.clear()
+    offset, aborted = 0, set()
+    while offset < 120:
+        await asyncio.wait_for(transactions.prepare_to_read(offset), 5)
+        end = min(transactions.known_to(offset), 120)
+        assert end > offset
+        aborted |= {*transactions.aborted_between(offset, end)}
+        offset = end
+    assert {each.first_offset for each in aborted} == {*range(0, 120, 2)}
+    assert len(scene.topic.readers) < 100, "each checkpoint is read a few times"
