@@ -30,6 +30,8 @@ from protocol.pulsar.frames import encode_metadata_properties
 CHECKPOINT, CHECKPOINT_AT = "kafka.checkpoint", "kafka.checkpoint.at"
 EVERY_BYTES, EVERY_ENTRIES, EVERY_ABORTED = 4 * 1024 * 1024, 1_000, 256
 """The distance between two checkpoints: a new leader reads this much in about a tenth of a second."""
+AGAIN_AFTER_ENTRIES = 100
+"""A checkpoint that was too large for its entry is tried again in an entry with more room, or after this number."""
 MOST_ABORTED = 4_096
 """One checkpoint has about this number of aborted transactions at most (180 KB). If none was written for longer, for
 example because other clusters wrote the log, several checkpoints are written later, one after the other: an entry
@@ -73,19 +75,25 @@ class Checkpoints:
         """Places after the newest checkpoint that need a checkpoint of their own. They lack aborted transactions."""
         self._aborted_since_place = 0
         self._sent_for: Checkpoint | None = None
+        self._needed_bytes = 1
+        """The size of the last checkpoint that was too large for its entry."""
+        self._again_after = 0
+        """The number of entries, counted as above, after which a checkpoint of this size is tried again."""
 
     def next_tag(self, size_bytes: int, room_bytes: int, make: MakeCheckpoint | None) -> Tag:
         """The tag of the entry of ``size_bytes`` that is about to be sent. The tag may take ``room_bytes``."""
         self._bytes += size_bytes
         self._entries += 1
-        if make is not None and self._is_due():
+        has_room = room_bytes >= self._needed_bytes or self._entries > self._again_after > 0
+        if make is not None and has_room and self._is_due():
             place = self._places[0] if self._places else None
             checkpoint = make(place)
             fields = encode_metadata_properties([(CHECKPOINT, encode_checkpoint(checkpoint))])
             if len(fields) <= room_bytes:
-                self._bytes = self._entries = self._aborted = 0
-                self._sent_for = place
+                self._bytes = self._entries = self._aborted = self._again_after = 0
+                self._needed_bytes, self._sent_for = 1, place
                 return Tag(fields, checkpoint)
+            self._needed_bytes, self._again_after = len(fields), self._entries + AGAIN_AFTER_ENTRIES - 1
         return Tag(self._names)
 
     def _is_due(self) -> bool:

@@ -13,6 +13,7 @@ from gateway.log.transactions.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
+from gateway.log.transactions.checkpoints import AGAIN_AFTER_ENTRIES, Checkpoints
 from gateway.log.transactions.state import (
     AbortedTransaction,
     EndedTransaction,
@@ -159,3 +160,29 @@ GOOD = encode_checkpoint(Checkpoint(HERE, 5, {1: OpenTransaction(0, 4)}))
 def test_what_is_no_checkpoint(text: str) -> None:
     with pytest.raises(MalformedCheckpointError):
         decode_checkpoint(text)
+
+
+def test_one_that_does_not_fit_is_not_made_for_each_entry() -> None:
+    """With very many open transactions it takes long to make."""
+    checkpoints, made = Checkpoints(), 0
+
+    def make(kept: Checkpoint | None) -> Checkpoint:
+        nonlocal made
+        made += 1
+        return Checkpoint(HERE, 1, {producer_id: OpenTransaction(0, 0) for producer_id in range(100)})
+
+    for room_bytes in (0, *range(1_000, 1_100)):
+        assert checkpoints.next_tag(1, room_bytes, make).checkpoint is None
+    assert made == 1
+    assert checkpoints.next_tag(1, 10_000, make).checkpoint is not None
+
+
+def test_one_that_did_not_fit_may_be_smaller_later() -> None:
+    checkpoints, count = Checkpoints(), 100
+
+    def make(kept: Checkpoint | None) -> Checkpoint:
+        return Checkpoint(HERE, 1, {producer_id: OpenTransaction(0, 0) for producer_id in range(count)})
+
+    assert checkpoints.next_tag(1, 1_000, make).checkpoint is None
+    count = 0
+    assert any(checkpoints.next_tag(1, 1_000, make).checkpoint is not None for _ in range(AGAIN_AFTER_ENTRIES))
