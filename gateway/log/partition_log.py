@@ -88,7 +88,7 @@ class PartitionLog:
             topic, resources, bounds, end, self.start, self.waiters, self.writer.append_control,
             self.producers.state.fence, self.writer.tag_entries, is_compacted, self._drop_cached,
         )  # fmt: skip
-        self.producers.state.has_transaction = lambda producer_id: producer_id in self.transactions.open
+        self.producers.state.has_transaction = self.transactions.has_open
         self._lookup = ReceiptLookup(topic, shared.readers.entries, end, self._receipt_found)
         self.closed = False
         """Whether a new log has to replace this one, once ``close`` has returned."""

@@ -169,6 +169,12 @@ class LogTransactions:
         """The open transactions by producer id. Valid only if ``loaded``."""
         return self._state.open
 
+    def has_open(self, producer_id: int) -> bool | None:
+        """Whether the producer has an open transaction; None if that is not known now."""
+        if producer_id in self._state.open:
+            return True
+        return False if self.loaded else None
+
     def doubt(self, producer_id: int) -> None:
         """Verify the producer's batches again until a marker ends its transaction, although that is open."""
         self.verifications.forget(producer_id)

@@ -64,7 +64,7 @@ class ActiveProducer(NamedTuple):
 class _Producer:
     """``source`` is the connection of the producer's last batch; None if another gateway wrote that batch."""
 
-    __slots__ = ("accepted_s", "batches", "epoch", "next_sequence", "source", "used_s")
+    __slots__ = ("accepted_s", "batches", "epoch", "in_transaction", "next_sequence", "source", "used_s")
 
     def __init__(self) -> None:
         self.epoch = NO_PRODUCER_EPOCH
@@ -73,6 +73,8 @@ class _Producer:
         self.source: int | None = None
         self.accepted_s = 0.0
         self.used_s = 0.0
+        self.in_transaction = False
+        """Its last batch was read from the log, and is of a transaction that had not ended there."""
 
     @property
     def in_flight(self) -> bool:
@@ -147,8 +149,9 @@ class ProducerState:
     def __init__(self, max_producers: int, everywhere: AllProducers | None = None) -> None:
         self._max_producers = max_producers
         self._everywhere = everywhere
-        self.has_transaction: Callable[[int], bool] = lambda _: False
-        """Whether a producer has an open transaction. Such producers are not forgotten."""
+        self.has_transaction: Callable[[int], bool | None] = lambda _: False
+        """Whether a producer has an open transaction; None while that is not known. Such producers are not forgotten.
+        """
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
 
     def __contains__(self, producer_id: int) -> bool:
@@ -218,7 +221,8 @@ class ProducerState:
     def forget(self, producer_id: int) -> None:
         """Forget the producer, unless it has a batch in flight or an open transaction: that counts as a use."""
         producer = self._producers[producer_id]
-        if producer.in_flight or self.has_transaction(producer_id):
+        has_transaction = self.has_transaction(producer_id)
+        if producer.in_flight or (producer.in_transaction if has_transaction is None else has_transaction):
             producer.used_s = time.monotonic()
             self._producers.move_to_end(producer_id)
             if self._everywhere is not None:
@@ -272,7 +276,8 @@ class ProducerState:
         producer = self._producers.get(header.producer_id)
         if producer is None or not producer.has_passed(header.producer_epoch, header.last_sequence):
             self.begin(header, base_offset)
-            self._producers[header.producer_id].source = None
+            producer = self._producers[header.producer_id]
+            producer.source, producer.in_transaction = None, header.is_transactional
 
     def fence(self, producer_id: int, epoch: int) -> None:
         """Take a marker of the producer with this epoch: earlier epochs are fenced, a later one begins at sequence 0.
@@ -280,6 +285,8 @@ class ProducerState:
         An unknown producer may continue at any sequence: its batches are before the part of the log that was read.
         """
         producer = self._producers.get(producer_id)
+        if producer is not None:
+            producer.in_transaction = False
         if producer is not None and epoch > producer.epoch:
             producer.epoch, producer.next_sequence = epoch, 0
             producer.batches.clear()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.config import Limits
 from gateway.errors import KafkaError
 from gateway.log.bounds import transaction_flag
 from gateway.log.partition_log import PartitionLog
@@ -326,3 +327,18 @@ async def test_what_was_aborted_long_ago_is_read_while_the_log_grows(
         offset = end
     assert {each.first_offset for each in aborted} == {*range(0, 120, 2)}
     assert len(scene.topic.readers) < 100, "each checkpoint is read a few times"
+
+
+async def test_open_transactions_keep_their_producers_although_these_are_read_first(no_settling: None) -> None:
+    """Otherwise a batch that is repeated after a takeover would be written twice."""
+    scene = TransactionScene()
+    await scene.lead()
+    for producer_id in (1, 2, 3, 4):
+        await scene.begin(producer_id)
+    await scene.end(2, COMMIT)
+    await scene.begin(5)
+    scene.limits = Limits(max_producers_per_partition=2)
+    await scene.lead()
+    await scene.log.producers.load()
+    assert not scene.log.transactions.loaded
+    assert [each in scene.log.producers.state for each in range(1, 6)] == [True, False, True, True, True]

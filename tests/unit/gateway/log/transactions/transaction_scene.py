@@ -29,8 +29,8 @@ def transactional(producer_id: int, sequence: int, epoch: int = 0, count: int = 
     )
 
 
-def shared_on(topic: FakeTopic) -> Shared:
-    limits = Limits(refresh_timeout_ms=10_000)
+def shared_on(topic: FakeTopic, limits: Limits | None = None) -> Shared:
+    limits = limits or Limits(refresh_timeout_ms=10_000)
     return Shared(cast(PulsarClient, topic), cast(AdminClient, topic), limits, Metrics(), lambda: True)
 
 
@@ -39,6 +39,7 @@ class TransactionScene:
 
     def __init__(self) -> None:
         self.topic = FakeTopic()
+        self.limits: Limits | None = None
         self.compacted = False
         self.sequences: dict[tuple[int, int], int] = {}
         self.log: PartitionLog
@@ -49,7 +50,7 @@ class TransactionScene:
         """The log of another gateway."""
         client, admin = cast(PulsarClient, self.topic), cast(AdminClient, self.topic)
         bounds = await read_bounds(client, admin, "topic")
-        return PartitionLog("topic", shared_on(self.topic), bounds, lambda: self.compacted)
+        return PartitionLog("topic", shared_on(self.topic, self.limits), bounds, lambda: self.compacted)
 
     async def lead(self) -> None:
         self.log = await self.opened()
