@@ -118,7 +118,7 @@ class AllProducers:
         """A batch of the producer was accepted."""
         self._order[state, producer_id] = None
         self._order.move_to_end((state, producer_id))
-        for _ in range(LOOKED_AT):
+        for _ in range(min(LOOKED_AT, len(self._order) - 1)):  # all but this one
             if len(self._order) <= self._max_producers:
                 return
             self._forget_oldest()

@@ -296,6 +296,15 @@ def test_very_many_producers_in_transactions_are_not_checked_for_each_batch() ->
     assert [each for each in range(1_500) if each in state] == [*range(1_400, 1_500)]
 
 
+def test_a_producer_is_read_although_all_others_are_in_transactions() -> None:
+    """It was forgotten while it was read, and its log could not be written to."""
+    state = ProducerState(10, AllProducers(1, expiration_s=60))
+    state.has_transaction = lambda producer_id: producer_id == 1
+    for producer_id in (1, 2, 3):
+        state.replay(header(producer_id, 0, 0), producer_id)
+    assert [producer_id in state for producer_id in (1, 2, 3)] == [True, False, True]
+
+
 def test_a_closed_log_gives_its_producers_back() -> None:
     everywhere = AllProducers(10, expiration_s=60)
     state = ProducerState(2, everywhere)
