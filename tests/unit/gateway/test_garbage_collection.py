@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -25,6 +25,24 @@ def garbage() -> Iterator[GarbageCollection]:
     collection.start()
     yield collection
     collection.stop()
+
+
+def test_a_collection_deletes_a_bounded_number_of_objects(garbage: GarbageCollection) -> None:
+    """The event loop is blocked meanwhile."""
+    deleted: list[int] = []
+
+    def note(phase: str, info: Mapping[str, int]) -> None:
+        if phase == "stop":
+            deleted.append(info["collected"])
+
+    gc.callbacks.append(note)
+    try:
+        for _ in range(100_000):
+            Node()
+    finally:
+        gc.callbacks.remove(note)
+    assert sum(deleted) > 50_000
+    assert max(deleted) < 25_000
 
 
 def test_what_survives_a_full_collection_is_not_walked_over_again(garbage: GarbageCollection) -> None:
