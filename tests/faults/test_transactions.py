@@ -18,6 +18,7 @@ from deploy.local.kafka import SHORT_SESSIONS, KafkaBroker
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import Record, committed, create_topic, produce
 from tests.integration.servers import running
+from tests.integration.transactional import await_markers
 from tests.support.gateway_process import GatewayProcess
 from tests.support.haproxy_fleet import HaproxyFleet, haproxy_fleet
 from tests.support.names import unique_topic
@@ -151,5 +152,6 @@ def test_copiers_while_gateways_bounce(fleet: HaproxyFleet, tmp_path: Path) -> N
             for gateway in fleet.gateways:
                 fault(gateway)
         keep_copying([copier], COPIED_WITHIN_S)
+    await_markers(fleet.bootstrap)
     assert committed_values(fleet.bootstrap, target, 0) == values
     assert committed(fleet.bootstrap, f"{target}-copiers", source) == [COPIED]

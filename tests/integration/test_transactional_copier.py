@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.confluent import Record, committed, create_topic, produce, watermarks
+from tests.integration.transactional import await_markers
 from tests.support.names import unique_topic
 from tests.support.transactional_copier import Copier, await_copied, committed_values, copying, keep_copying
 
@@ -36,6 +37,7 @@ def test_copiers_that_are_killed(bootstrap: str, tmp_path: Path) -> None:
             await_copied(copier, RECORDS * (number + 1) // (PARTITIONS + 1), WITHIN_S)
             copier.kill()
         keep_copying(copiers, WITHIN_S)
+    await_markers(bootstrap)
     assert [committed_values(bootstrap, target, partition) for partition in range(PARTITIONS)] == written
     ends = [watermarks(bootstrap, source, partition)[1] for partition in range(PARTITIONS)]
     assert committed(bootstrap, f"{target}-copiers", source, PARTITIONS) == ends

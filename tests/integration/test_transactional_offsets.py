@@ -25,6 +25,7 @@ from tests.integration.servers import gateway_on, running
 from tests.integration.test_mirror import BATCH_RECORDS, BATCHES, NAMESPACE, SETTLED_S, Subscription, write_entries
 from tests.integration.test_transactions import COMMITTED, transactional, write
 from tests.integration.test_transactions_in_a_fleet import FORMS, fleet_of_two, port
+from tests.integration.transactional import await_markers
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import connected
@@ -101,6 +102,7 @@ def test_the_output_is_the_input_though_every_third_transaction_is_aborted(boots
             else:
                 producer.commit_transaction(TIMEOUT_S)
                 copied += len(messages)
+    await_markers(bootstrap)
     for partition, values in enumerate(written):
         assert [value for _, value in read_all_values(bootstrap, target, partition)] == values
     assert committed(bootstrap, group, source, PARTITIONS) == [RECORDS] * PARTITIONS
@@ -125,6 +127,7 @@ def test_a_copier_that_crashes_in_the_middle(bootstrap: str) -> None:
         assert [message.value() for message in messages] == values
         copy(consumer, successor, target, messages)
         successor.commit_transaction(TIMEOUT_S)
+    await_markers(bootstrap)
     assert [value for _, value in read_all_values(bootstrap, target)] == values
     assert committed(bootstrap, group, source) == [ROUND_RECORDS]
 

@@ -18,6 +18,7 @@ from tests.integration.confluent import (
     read_all_values,
     take,
 )
+from tests.integration.transactional import await_markers
 from tests.support.names import unique_topic
 
 COMMITTED: dict[str, Any] = {"isolation_level": "read_committed"}
@@ -92,6 +93,7 @@ def test_a_newer_producer_fences_the_older_one(bootstrap: str, topic: str) -> No
     new.begin_transaction()
     write(new, topic, b"new")
     new.commit_transaction(TIMEOUT_S)
+    await_markers(bootstrap)
     assert [value for _, value in read_all_values(bootstrap, topic)] == [b"new"]
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from tests.integration.confluent import TIMEOUT_S
+from tests.integration.native import wait_for
+from tests.support.raw_client import connected
+
+ENDING = ["PrepareCommit", "PrepareAbort"]
 
 
 class Transactions:
@@ -50,6 +55,7 @@ def read_pairs(
     bootstrap: str, topic: str, *, committed: bool = True, start: int = OFFSET_BEGINNING, partition: int = 0
 ) -> list[tuple[bytes | None, bytes | None]]:
     """As ``read``, with their keys."""
+    await_markers(bootstrap)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False,
@@ -70,3 +76,17 @@ def read_pairs(
             found.append((message.key(), message.value()))
     finally:
         consumer.close()
+
+
+def await_markers(bootstrap: str) -> None:
+    """Wait until no transaction of the cluster lacks markers: they are written after the response to EndTxn."""
+    with connected(bootstrap.partition(",")[0]) as client:
+        nodes = client.call("Metadata", 9, topics=[])["brokers"]
+    for node in nodes:
+        wait_for(partial(_has_all_markers, f"{node['host']}:{node['port']}"), "the markers are written")
+
+
+def _has_all_markers(broker: str) -> bool:
+    with connected(broker) as client:
+        answer = client.call("ListTransactions", 0, state_filters=ENDING, producer_id_filters=[])
+    return answer["error_code"] == 0 and not answer["transaction_states"]
