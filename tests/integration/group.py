@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from deploy.local.process import bound
 from tests.integration.confluent import TIMEOUT_S, committed, create_topic
+from tests.integration.native import wait_for
 from tests.support.gateway_process import REPOSITORY
 from tests.support.names import unique_topic
 
@@ -121,6 +122,10 @@ class Group:
                 partition = number % self.partitions
                 assert number > last.get(partition, -1), f"{number} comes after {last[partition]}"
                 last[partition] = number
+
+    def await_all_committed(self) -> None:
+        """A member that leaves commits no more, and another one may read its records again."""
+        wait_for(lambda: self.committed() == self.end_offsets, "all is committed")
 
     def committed(self) -> list[int]:
         return committed(self._bootstrap, self.name, self.topic, self.partitions)

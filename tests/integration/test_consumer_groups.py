@@ -53,6 +53,7 @@ def test_members_of_two_clients_come_leave_and_die(
         group.send()
         group.await_everybody_reads()
         group.await_all_read()
+        group.await_all_committed()
         for member in group.members[3:]:
             member.leave()
         assert group.committed() == group.end_offsets
@@ -88,6 +89,7 @@ def test_an_application_moves_to_the_consumer_protocol_and_back(
         group.await_everybody_reads()
         group.await_all_read()
         assert _type_of(own_gateway.bootstrap, group.name) == "CLASSIC"
+        group.await_all_committed()
         for number in (1, 4):
             group.members[number].leave()
         assert group.committed() == group.end_offsets

@@ -15,7 +15,6 @@ from confluent_kafka.cimpl import NewPartitions
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, commit, committed, create_topic
 from tests.integration.group import Group
-from tests.integration.native import wait_for
 from tests.integration.servers import gateway_on, lone_gateway_on, running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
@@ -38,7 +37,7 @@ def test_members_come_leave_and_die(bootstrap: str, tmp_path: Path, size: int, s
         group.send()
         group.await_everybody_reads()
         group.await_all_read()
-        wait_for(lambda: group.committed() == group.end_offsets, "all is committed")
+        group.await_all_committed()
         for member in group.members[2 if size > 1 else 1 :]:
             member.leave()
         assert group.committed() == group.end_offsets
@@ -174,6 +173,7 @@ def test_members_survive_a_killed_gateway(own_gateway: GatewayProcess, tmp_path:
         group.await_all_read()
         group.await_everybody_reads()
         group.await_all_read()
+        group.await_all_committed()
         for member in group.members:
             member.leave()
         assert group.committed() == group.end_offsets

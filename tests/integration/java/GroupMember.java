@@ -6,6 +6,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.SubscriptionPattern;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
@@ -53,12 +54,22 @@ public final class GroupMember {
                     System.out.println(record.value());
                 }
                 System.out.flush();
-                if (!records.isEmpty()) {
-                    consumer.commitAsync();
-                }
+                commit(consumer);
             }
         } catch (WakeupException leave) {
+            commit(consumer);
             consumer.close();
+        }
+    }
+
+    /** Commits all that was printed, also what an earlier commit failed to. */
+    static void commit(KafkaConsumer<String, String> consumer) {
+        try {
+            consumer.commitSync();
+        } catch (WakeupException leave) {
+            throw leave;
+        } catch (KafkaException rebalance) {
+            // the next commit includes it, or another member reads it again
         }
     }
 
