@@ -12,6 +12,7 @@ import pytest
 
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import create_topic
+from tests.integration.native import wait_for
 from tests.integration.servers import gateway_on, metric, running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
@@ -50,6 +51,14 @@ def leaders(gateway: GatewayProcess, topic: str) -> dict[tuple[int, int], int]:
     return {(each["partition_index"], each["leader_epoch"]): each["leader_id"] for each in partitions(gateway, topic)}
 
 
+def topic_at_both(gateways: list[GatewayProcess]) -> str | None:
+    """A new topic; None if all its partitions have the same leader, or the gateways do not know each other yet."""
+    topic = unique_topic("away")
+    create_topic(gateways[0].bootstrap, topic, PARTITIONS)
+    known = leaders(gateways[0], topic)
+    return topic if set(known.values()) == {0, 1} and leaders(gateways[1], topic) == known else None
+
+
 def suspend(pulsar: PulsarStandalone) -> None:
     """Its connections stay open, and nothing is answered."""
     os.kill(pulsar.pid, signal.SIGSTOP)
@@ -75,11 +84,8 @@ def test_one_leader_in_an_epoch(
     begin: Callable[[PulsarStandalone], None],
 ) -> None:
     """As in Kafka: a librdkafka client that has seen two leaders may use the wrong one for five minutes."""
-    topic = unique_topic("away")
-    create_topic(gateways[0].bootstrap, topic, PARTITIONS)
+    topic = wait_for(lambda: topic_at_both(gateways), "each gateway leads some partitions of a topic")
     known = leaders(gateways[0], topic)
-    assert set(known.values()) == {0, 1}
-    assert leaders(gateways[1], topic) == known
     end(own_pulsar)
     try:
         until = time.monotonic() + AWAY_S

@@ -1,7 +1,8 @@
 """Servers for a single test, because it stops, kills or configures them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
+from tests.integration.native import wait_for
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
@@ -45,6 +47,13 @@ def metric(gateway: GatewayProcess, name: str, /, **labels: str) -> float:
     assert status == 200
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
+
+
+def await_fleet(gateways: Sequence[GatewayProcess]) -> None:
+    """Wait until all know each other: a gateway is ready as soon as it knows itself."""
+    for each in gateways:
+        known = partial(metric, each, "kafka_gateway_fleet_members")
+        wait_for(lambda: known() == len(gateways), "the gateways know each other")  # noqa: B023
 
 
 def resident_bytes(pid: int) -> int:

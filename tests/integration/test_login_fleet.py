@@ -7,6 +7,7 @@ import socket
 import ssl
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from deploy.local.certificates import Authority, Issued
 from deploy.local.process import free_port
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
 from tests.integration.confluent import TIMEOUT_S
+from tests.integration.native import wait_for
 from tests.integration.secured import PASSWORD, USER
 from tests.integration.secured_pulsar import SecuredPulsar
-from tests.integration.servers import gateway_on, running
+from tests.integration.servers import await_fleet, gateway_on, running
 from tests.integration.test_login import new_topic
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.names import unique_topic
@@ -80,9 +82,11 @@ class Pair:
 
 
     @contextlib.contextmanager
-    def logged_in(self, user: str) -> Iterator[RawClient]:
+    def logged_in(self, user: str, number: int = 0) -> Iterator[RawClient]:
+        """A connection to the gateway with this number."""
         context = ssl.create_default_context(cafile=str(self.authority.certificate))
-        with connected(self.bootstrap, tls=(context, HOST)) as client:
+        port = self.gateways[number].config["kafka"]["listeners"][0]["port"]
+        with connected(f"{HOST}:{port}", tls=(context, HOST)) as client:
             assert client.call("SaslHandshake", 1, mechanism="PLAIN")["error_code"] == 0
             token = f"\0{user}\0{PASSWORD}".encode()
             assert client.call("SaslAuthenticate", 1, auth_bytes=token)["error_code"] == 0
@@ -93,6 +97,7 @@ class Pair:
 def pair(secured_pulsar: SecuredPulsar, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     found = Pair(secured_pulsar, tmp_path_factory.mktemp("pair"))
     with running(found.gateways[0]), running(found.gateways[1]):
+        await_fleet(found.gateways)
         yield found
 
 
@@ -123,6 +128,16 @@ def allow(client: RawClient, resource_type: ResourceType, name: str) -> None:
     assert [row["error_code"] for row in answer["results"]] == [0]
 
 
+def knows_acls(pair: Pair, number: int, names: set[str]) -> bool:
+    with pair.logged_in(USER, number) as client:
+        answer = client.call(
+            "DescribeAcls", 3, resource_type_filter=ResourceType.ANY, resource_name_filter=None,
+            pattern_type_filter=PatternType.ANY, principal_filter=None, host_filter=None, operation=AclOperation.ANY,
+            permission_type=Permission.ANY,
+        )  # fmt: skip
+    return names <= {row["resource_name"] for row in answer["resources"]}
+
+
 def joined(client: RawClient, group: str, regex: str) -> None:
     answer = client.call(
         "ConsumerGroupHeartbeat", 1, group_id=group, member_id=str(uuid.uuid4()), member_epoch=0, instance_id=None,
@@ -143,6 +158,8 @@ def test_the_leader_of_a_group_knows_the_rights_of_members_of_another_gateway(pa
     with pair.logged_in(USER) as admin, pair.logged_in(LIMITED) as client:
         allow(admin, ResourceType.TOPIC, names[0])
         allow(admin, ResourceType.GROUP, prefix)
+        for number in range(len(pair.gateways)):
+            wait_for(partial(knows_acls, pair, number, {names[0], prefix}), "the gateway knows the ACLs")
         for group in groups:
             joined(client, group, f"{prefix}-[a-z]+")
         described = admin.call("ConsumerGroupDescribe", 0, group_ids=groups, include_authorized_operations=False)

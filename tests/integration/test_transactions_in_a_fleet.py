@@ -16,7 +16,7 @@ from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Record, consume, create_topic, produce
 from tests.integration.native import wait_for
-from tests.integration.servers import gateway_on, running
+from tests.integration.servers import await_fleet, gateway_on, running
 from tests.integration.test_transactions import COMMITTED, transactional, write
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.names import unique_topic
@@ -41,6 +41,7 @@ def fleet_of_two(pulsar: PulsarStandalone, folder: Path, form: str) -> Iterator[
                 port = shared_port if number == 0 else free_port()
                 sections["kafka"] = {"port": port, "advertised_port": shared_port, "single_address": True}
             gateways.append(stack.enter_context(running(gateway_on(pulsar, folder / str(number), **sections))))
+        await_fleet(gateways)
         yield gateways
 
 
