@@ -105,9 +105,9 @@ def test_a_consumer_at_the_end_gets_what_comes(bootstrap: str, topic: str) -> No
 
 def test_topics_are_administered(bootstrap: str, topic: str) -> None:
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
-        assert topic in admin.list_topics()
-        admin.create_partitions({topic: NewPartitions(5)})
         # Kafka's brokers apply changes of the controller a moment later.
+        wait_for(lambda: topic in admin.list_topics(), "the topic is listed")
+        admin.create_partitions({topic: NewPartitions(5)})
         wait_for(lambda: len(admin.describe_topics([topic])[0]["partitions"]) == 5, "five partitions are described")
         admin.delete_topics([topic])
         wait_for(lambda: topic not in admin.list_topics(), "the topic is not listed any more")

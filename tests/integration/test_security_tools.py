@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from deploy.local.jars import artifact_classpath
 from deploy.local.java import java_executable
 from deploy.local.kafka import KafkaBroker
 from tests.conformance.acls import KAFKA_SETTINGS
+from tests.integration.confluent import TIMEOUT_S
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import gateway_on, running
 from tests.support.kafka_tools import JVM_OPTIONS, KafkaTools, compile_tools
@@ -33,9 +35,13 @@ class Both:
         self.addresses = kafka.bootstrap, gateway.bootstrap
 
     def __call__(self, tool: str, *arguments: str) -> str:
-        expected, actual = self._kafka(tool, *arguments), self._gateway(tool, *arguments)
+        actual = self._gateway(tool, *arguments)
+        deadline = time.monotonic() + TIMEOUT_S
+        while _lines((expected := self._kafka(tool, *arguments)).text) != _lines(actual.text):
+            # Kafka's broker applies changes of its controller a moment later.
+            is_read = "--describe" in arguments or "--list" in arguments
+            assert is_read and time.monotonic() < deadline, (arguments, expected.text, actual.text)
         assert actual.status == expected.status == 0, (expected.text, actual.text)
-        assert _lines(actual.text) == _lines(expected.text), arguments
         return actual.text
 
 

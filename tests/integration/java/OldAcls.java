@@ -17,6 +17,8 @@ import org.apache.kafka.common.resource.ResourceType;
 
 /** An admin client from before KIP-290 (Kafka 0.11 to 1.1) makes, lists and removes ACLs: all of them are literal. */
 final class OldAcls {
+    private static final long TIMEOUT_NS = 30_000_000_000L;
+
     private static AclBinding binding(ResourceType type, String name, AclOperation operation, AclPermissionType permission) {
         return new AclBinding(new Resource(type, name), new AccessControlEntry("User:alice", "*", operation, permission));
     }
@@ -31,6 +33,17 @@ final class OldAcls {
             System.out.println(what + " " + line);
         }
         System.out.println(what + " " + lines.size());
+    }
+
+    /** The ACLs, when their number is this one: Kafka's broker applies changes of its controller a moment later. */
+    private static Collection<AclBinding> awaited(AdminClient admin, AclBindingFilter filter, int count) throws Exception {
+        long deadline = System.nanoTime() + TIMEOUT_NS;
+        Collection<AclBinding> found = admin.describeAcls(filter).values().get();
+        while (found.size() != count && System.nanoTime() < deadline) {
+            Thread.sleep(20);
+            found = admin.describeAcls(filter).values().get();
+        }
+        return found;
     }
 
     /** Arguments: the bootstrap address and a topic's name. */
@@ -48,12 +61,12 @@ final class OldAcls {
             AclBindingFilter ofTopic =
                 new AclBindingFilter(new ResourceFilter(ResourceType.TOPIC, topic), AccessControlEntryFilter.ANY);
             AclBindingFilter all = new AclBindingFilter(new ResourceFilter(ResourceType.ANY, topic), AccessControlEntryFilter.ANY);
-            print("of the topic", admin.describeAcls(ofTopic).values().get());
-            print("all", admin.describeAcls(all).values().get());
+            print("of the topic", awaited(admin, ofTopic, 2));
+            print("all", awaited(admin, all, 4));
             print("removed", admin.deleteAcls(Collections.singletonList(ofTopic)).all().get());
-            print("left", admin.describeAcls(all).values().get());
+            print("left", awaited(admin, all, 2));
             admin.deleteAcls(Collections.singletonList(all)).all().get();
-            print("at last", admin.describeAcls(all).values().get());
+            print("at last", awaited(admin, all, 0));
         }
     }
 }
