@@ -153,8 +153,9 @@ def test_retention_passes_a_group_that_is_dead(
     assert error is not None
     assert error.code() == KafkaError._AUTO_OFFSET_RESET
     options = {"group_id": topic, "auto_offset_reset": "earliest"}
+    low = watermarks(bootstrap, topic)[0]
     (first,) = consume(bootstrap, topic, 1, offset=OFFSET_STORED, **options)
-    assert first.offset() == watermarks(bootstrap, topic)[0]
+    assert low <= (first.offset() or 0) <= watermarks(bootstrap, topic)[0], "the broker may delete more meanwhile"
 
 
 def test_deleted_records_stay_deleted(fleet: Fleet) -> None:
@@ -215,7 +216,7 @@ def test_while_the_topic_is_unloaded(
         assert offsets_of(take(consumer, 3_000)) == [*range(3_000)]
     read = read_all(gateway.bootstrap, topic)
     assert sender.errors == []
-    assert {value: read.index(value) for value in expected} == sender.offsets
+    sender.check_offsets(read)
     assert len(read) == 3_000, "each record once"
     if idempotent:
         assert read == expected
@@ -232,8 +233,9 @@ def test_while_the_bundles_are_unloaded(pulsar: PulsarStandalone, gateway: Gatew
             Admin(pulsar).call("PUT", f"namespaces/{namespace}/unload")
     sender.flush()
     assert sender.errors == []
-    assert read_all(gateway.bootstrap, topic) == expected
-    assert sender.offsets == {value: offset for offset, value in enumerate(expected)}
+    read = read_all(gateway.bootstrap, topic)
+    assert read == expected
+    sender.check_offsets(read)
 
 
 @pytest.mark.parametrize("unloads", [0, 4])
@@ -257,9 +259,9 @@ def test_with_two_gateways_on_one_partition(fleet: Fleet, unloads: int) -> None:
         sender.flush()
     read = read_all(fleet.one.bootstrap, topic)
     assert read_all(fleet.other.bootstrap, topic) == read
-    offsets = {value: offset for offset, value in enumerate(read)}
-    assert len(read) == len(offsets) == 3_000, "each record once"
-    assert offsets == senders[0].offsets | senders[1].offsets
+    assert len(read) == len(set(read)) == 3_000, "each record once"
+    for sender in senders:
+        sender.check_offsets(read)
     for number in range(2):
         mine = [value for value in read if value.startswith(b"sender %d" % number)]
         assert mine == values(1_500, f"sender {number}")

@@ -91,6 +91,11 @@ class Sender:
             if (offset := self.offsets.get(value)) is not None
         ]
 
+    def check_offsets(self, log: Sequence[bytes]) -> None:
+        """The offset of each acknowledged value is its position in the log."""
+        assert self.offsets.keys() | self.unplaced == set(self.sent)
+        assert {value: log.index(value) for value in self.offsets} == self.offsets
+
     @property
     def acknowledged(self) -> int:
         """The number of values that are acknowledged so far."""
