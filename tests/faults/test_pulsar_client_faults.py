@@ -140,7 +140,7 @@ def test_a_token_opens_the_door(secured: tuple[PulsarStandalone, int, int], tmp_
     asyncio.run(main())
     witness = native.Client(server.service_url, authentication=native.AuthenticationToken(token("admin")))
     reader = witness.create_reader(f"{topic}-partition-0", native.MessageId.earliest)
-    assert reader.read_next(10_000).data() == b"hello"
+    assert reader.read_next(TIMEOUT_S * 1000).data() == b"hello"
     witness.close()
 
 

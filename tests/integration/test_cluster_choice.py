@@ -117,7 +117,9 @@ def test_an_unused_cluster_is_closed(gateway: GatewayProcess) -> None:
     cluster = gateway.config["kafka"]["clusters"][1]["namespace"]
 
     def rows() -> list[str]:
-        return [line for line in gateway.get("/metrics")[1].splitlines() if f'cluster="{cluster}"' in line]
+        status, text = gateway.get("/metrics")
+        assert status == 200
+        return [line for line in text.splitlines() if f'cluster="{cluster}"' in line]
 
     wait_for(lambda: not rows(), "the cluster is closed", 60)
     tasks, topic = metric(gateway, "kafka_gateway_tasks"), unique_topic()

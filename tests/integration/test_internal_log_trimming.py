@@ -107,7 +107,7 @@ def test_what_is_overwritten_goes_and_what_counts_stays(gateway: GatewayProcess,
     busy = commit_many(gateway, topic)
     wait_for(lambda: metric(gateway, SNAPSHOTS) > before, "another one when a segment is written")
     trim(system)
-    assert system.topic("GET", LOG, "/internalStats")["numberOfEntries"] < COMMITS
+    wait_for(lambda: system.topic("GET", LOG, "/internalStats")["numberOfEntries"] < COMMITS, "so are their entries")
     check_state(gateway, topic, busy)
     restart(gateway)
     check_state(gateway, topic, busy)

@@ -20,6 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from deploy.local.certificates import Authority
 from tests.integration.confluent import TIMEOUT_S
+from tests.integration.native import wait_for
 from tests.integration.secured import MECHANISMS, PASSWORD, SASL_LISTENERS, TLS_LISTENERS, USER, Secured
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import metric, running
@@ -214,12 +215,21 @@ def failure(config: dict[str, Any]) -> list[KafkaError]:
     admin = AdminClient(noted)
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=3)
-    admin.poll(0)
-    return errors
+
+    def noticed() -> list[KafkaError]:
+        admin.poll(0.1)
+        return errors
+
+    found: list[KafkaError] = wait_for(noticed, "the client notices an error")
+    return found
+
+
+def closed(secured: Secured, reason: str) -> float:
+    return metric(secured.gateway, "kafka_gateway_connections_closed_total", reason=reason)
 
 
 def test_wrong_certificates(secured: Secured) -> None:
-    before = metric(secured.gateway, "kafka_gateway_connections_closed_total", reason="TLS handshake failed")
+    before = closed(secured, "TLS handshake failed")
     stranger = Authority(secured.folder / "stranger").issue("client", unit="tests")
     files = {"ssl.certificate.location": str(stranger.certificate), "ssl.key.location": str(stranger.key)}
     assert failure(secured.librdkafka("mutual", **files))
@@ -227,16 +237,14 @@ def test_wrong_certificates(secured: Secured) -> None:
     for key in files:
         del config[key]
     assert failure(config)
-    after = metric(secured.gateway, "kafka_gateway_connections_closed_total", reason="TLS handshake failed")
-    assert after >= before + 2
+    wait_for(lambda: closed(secured, "TLS handshake failed") >= before + 2, "both are counted")
 
 
 def test_a_certificate_that_no_rule_names(secured: Secured) -> None:
     other = secured.authority.issue("other", unit="others")
     files = {"ssl.certificate.location": str(other.certificate), "ssl.key.location": str(other.key)}
     assert failure(secured.librdkafka("mutual", **files))
-    reason = "client certificate not accepted"
-    assert metric(secured.gateway, "kafka_gateway_connections_closed_total", reason=reason) >= 1
+    wait_for(lambda: closed(secured, "client certificate not accepted") >= 1, "it is counted")
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.integration.confluent import TIMEOUT_S
+from tests.integration.native import wait_for
 from tests.integration.secured import PASSWORD, USER, Secured
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import metric, resident_bytes, running
@@ -152,7 +153,10 @@ def test_unread_responses_under_tls_are_bounded(secured: Secured) -> None:
             for _ in range(20):
                 other.call("Metadata", 1, topics=[])
         grown = resident_bytes(secured.gateway.pid) - before
-        assert metric(secured.gateway, "kafka_gateway_connections_closed_total", reason="responses are not read")
+        wait_for(
+            lambda: metric(secured.gateway, "kafka_gateway_connections_closed_total", reason="responses are not read"),
+            "connections are closed",
+        )
     assert grown < 160 * MIB, "of 480 MiB that were asked for"
 
 

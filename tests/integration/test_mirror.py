@@ -80,10 +80,10 @@ class Subscription:
         return self.stats.get("msgBacklog"), cursor.get("properties", {}).get("kafka.offset")
 
     def await_gone(self) -> None:
-        wait_for(lambda: not self.stats, "the subscription is deleted", 15)
+        wait_for(lambda: not self.stats, "the subscription is deleted")
 
     def await_state(self, backlog: int, offset: int | None) -> None:
-        wait_for(lambda: self.state == (backlog, offset), f"(backlog, offset) of {(backlog, offset)}", 15)
+        wait_for(lambda: self.state == (backlog, offset), f"(backlog, offset) of {(backlog, offset)}")
 
 
 class Group:

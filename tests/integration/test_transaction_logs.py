@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -107,10 +108,11 @@ def test_behind_deleted_records(gateway: GatewayProcess) -> None:
 def test_pulsar_does_not_compact_by_itself(gateway: GatewayProcess, admin: Admin) -> None:
     topic = unique_topic("compacted")
     create_topic(gateway.bootstrap, topic, config=COMPACT | {"segment.bytes": "1048576"})
-    assert admin.topic("GET", topic, "/compactionThreshold") == 1048576
+    threshold = partial(admin.topic, "GET", topic, "/compactionThreshold")
+    wait_for(lambda: threshold() == 1048576, "the broker knows the threshold")
     one = Transactions(gateway.bootstrap, topic)
     one.write(topic, b"first", key=b"k")
-    assert admin.topic("GET", topic, "/compactionThreshold") > 2**60
+    wait_for(lambda: threshold() > 2**60, "the broker knows that it may not compact")
     one.commit()
     assert read(gateway.bootstrap, topic) == [b"first"]
 
