@@ -26,6 +26,7 @@ from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import create_topic
 from tests.integration.fleet_member import POLL_MS
 from tests.integration.kafka_proxy import KafkaProxy
+from tests.integration.native import wait_for
 from tests.integration.servers import gateway_on, running
 from tests.support.names import unique_topic
 
@@ -130,8 +131,8 @@ def test_members_with_late_answers(pulsar: PulsarStandalone, tmp_path: Path, lat
             producer.produce(topic, b"%d" % number)
         assert producer.flush(30) == 0
         with member("-c", SUBSCRIBES_LATE, bootstrap, unique_topic("subscribes-late"), topic) as process:
+            wait_for(lambda: late.joins_held, "the member joins")
             assert read_count(process, LOST_S) == 0, "kafka-python keeps its joins now: the guide can say less"
-        assert late.joins_held
         late.joins_held = 0
         group = unique_topic("subscribes-first")
         with member("-m", "tests.integration.fleet_member", bootstrap, group, topic) as process:

@@ -61,6 +61,7 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(bootstrap: str, to
             producer.abort_transaction(TIMEOUT_S)
         else:
             producer.commit_transaction(TIMEOUT_S)
+    await_markers(bootstrap)
     for partition in range(3):
         produce(bootstrap, topic, [Record(b"plain")], partition=partition)
         assert values(bootstrap, topic, 4, partition, **COMMITTED) == [b"0", b"2", b"4", b"plain"]
