@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.security.quota_entities import REQUEST_PERCENTAGE
-from gateway.security.quota_rates import Rate
+from gateway.security.quota_rates import Rate, free_amount
 from gateway.security.quotas import Quotas
 
 PERCENT = 100.0
@@ -29,7 +29,7 @@ class RepeatedCharges:
         self._version = -1
         self._bytes: tuple[Rate, float] | None = None
         self._time: tuple[Rate, float] | None = None
-        """The rate that all clients with this quota share, and its bound."""
+        """The rate that all clients with this quota share, and the amount that is free."""
 
     def charge_within(self, size_bytes: int, busy_s: float) -> bool:
         """Charge a request if its client stays within its quotas.
@@ -63,15 +63,16 @@ class RepeatedCharges:
         """Charge a request, also above the quotas."""
         if self._version != self._state.quotas_version:
             self._find()
-        now_ms = self._now_ms()
-        for quota, amount in (self._bytes, size_bytes), (self._time, busy_s * PERCENT):
-            if quota is not None:
-                quota[0].record(amount, now_ms)
+        of_bytes, of_time, now_ms = self._bytes, self._time, self._now_ms()
+        if of_bytes is not None:
+            of_bytes[0].record(size_bytes, now_ms)
+        if of_time is not None:
+            of_time[0].record(busy_s * PERCENT, now_ms)
 
     def _find(self) -> None:
         account = self._quotas.account(*self._client)
         found = [
-            (account.rates[quota], account.limits[quota].bound) if quota in account.limits else None
+            (account.rates[quota], free_amount(account.limits[quota].bound)) if quota in account.limits else None
             for quota in (self._quota or "", REQUEST_PERCENTAGE)
         ]
         self._bytes, self._time = found

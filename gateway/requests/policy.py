@@ -31,6 +31,10 @@ MAX_KNOWN = 10_000
 class Policy(Protocol):
     """Decides for each request."""
 
+    @property
+    def version(self) -> int:
+        """Increases when earlier decisions may be outdated."""
+
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool: ...
 
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
@@ -82,6 +86,10 @@ class RepeatedCharges(Protocol):
 class AllAllowed:
     """The policy without an authorizer."""
 
+    @property
+    def version(self) -> int:
+        return 0
+
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         return True
 
@@ -125,6 +133,10 @@ class Authorized:
         if self._requester is None:
             self._requester = self._find_requester()
         return self._requester
+
+    @property
+    def version(self) -> int:
+        return self._authorizer.version
 
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         version = self._authorizer.version

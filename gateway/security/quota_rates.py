@@ -9,73 +9,92 @@ WINDOW_MS = 1_000
 SAMPLES = 11
 """Kafka's `quota.window.num`: ten full windows and the current one."""
 _FULL_WINDOWS = SAMPLES - 1
-LEAST_ELAPSED_S = _FULL_WINDOWS * WINDOW_MS / 1_000
+_LEAST_ELAPSED_S = _FULL_WINDOWS * WINDOW_MS / 1_000
 """Rates are computed over at least this time."""
 
 
 class Rate:
     """The amount per second that was recorded in the last samples."""
 
-    __slots__ = ("__weakref__", "_newest", "_samples", "_total")
+    __slots__ = ("__weakref__", "_before", "_older", "_since_ms", "_total")
 
     def __init__(self) -> None:
-        self._samples: deque[list[float]] = deque(maxlen=SAMPLES)
-        """The start (ms) and the sum of each sample, oldest first."""
-        self._newest = [-math.inf, 0.0]
+        self._older: deque[tuple[float, float]] = deque(maxlen=_FULL_WINDOWS)
+        """The start (ms) and the sum of each sample before the newest one, oldest first."""
+        self._before = 0.0
+        """Their sum."""
+        self._since_ms = -math.inf
+        """The start of the newest sample; minus infinity if there is none."""
         self._total = 0.0
         """The sum of all samples. The oldest ones may have expired."""
 
     def record(self, amount: float, now_ms: float) -> None:
-        if now_ms - self._newest[0] >= WINDOW_MS:
+        if now_ms - self._since_ms >= WINDOW_MS:
             self._begin_sample(now_ms)
-        self._newest[1] += amount
         self._total += amount
 
     def charge(self, amount: float, bound: float, now_ms: float) -> int:
         """`record` and `throttle_time_ms` in one call, because each request needs both."""
-        if self.record_within(amount, bound, now_ms):
+        if self.record_within(amount, free_amount(bound), now_ms):
             return 0
         self.record(amount, now_ms)
         return self.throttle_time_ms(bound, now_ms)
 
-    def has_room(self, amount: float, bound: float) -> bool:
-        """Whether the throttle time certainly stays 0 with this amount."""
-        return self._total + amount <= bound * LEAST_ELAPSED_S
+    def has_room(self, amount: float, free: float) -> bool:
+        """Whether the throttle time certainly stays 0 with this amount; `free` is the `free_amount` of the bound."""
+        return self._total + amount <= free
 
-    def record_within(self, amount: float, bound: float, now_ms: float) -> bool:
-        """Record the amount if the throttle time certainly stays 0. If it returns False, nothing was recorded."""
-        if self._total + amount > bound * LEAST_ELAPSED_S:
+    def record_within(self, amount: float, free: float, now_ms: float) -> bool:
+        """Record the amount if there is room for it. If it returns False, nothing was recorded."""
+        if self._total + amount > free:
             return False
-        if now_ms - self._newest[0] >= WINDOW_MS:
+        if now_ms - self._since_ms >= WINDOW_MS:
             self._begin_sample(now_ms)
-        self._newest[1] += amount
         self._total += amount
         return True
 
+    def used(self, now_ms: float) -> float:
+        """The sum of the samples that have not expired."""
+        self._forget(now_ms)
+        return self._total
+
     def throttle_time_ms(self, bound: float, now_ms: float) -> int:
         """Milliseconds until the rate is down to the bound; 0 if it is not above the bound."""
-        self._forget(now_ms)
-        if not self._samples:
+        used = self.used(now_ms)
+        oldest_ms = self._older[0][0] if self._older else self._since_ms
+        if oldest_ms == -math.inf:
             return 0
-        elapsed_ms = now_ms - self._samples[0][0]
+        elapsed_ms = now_ms - oldest_ms
         elapsed_ms += max(0, _FULL_WINDOWS - elapsed_ms // WINDOW_MS) * WINDOW_MS
-        rate = self._total * 1_000 / elapsed_ms
+        rate = used * 1_000 / elapsed_ms
         return round((rate - bound) / bound * elapsed_ms) if rate > bound else 0
 
     def _begin_sample(self, now_ms: float) -> None:
-        self._newest = [now_ms, 0.0]
-        self._samples.append(self._newest)
-        self._add_up()
+        if self._since_ms > -math.inf:
+            self._older.append((self._since_ms, self._total - self._before))
+        self._since_ms = now_ms
+        self._add_up(0.0)
 
     def _forget(self, now_ms: float) -> None:
-        if self._samples and now_ms - self._samples[0][0] >= SAMPLES * WINDOW_MS:
-            while self._samples and now_ms - self._samples[0][0] >= SAMPLES * WINDOW_MS:
-                self._samples.popleft()
-            self._add_up()
+        expired_ms = now_ms - SAMPLES * WINDOW_MS
+        if self._older and self._older[0][0] <= expired_ms:
+            newest = self._total - self._before
+            while self._older and self._older[0][0] <= expired_ms:
+                self._older.popleft()
+            self._add_up(newest)
+        if self._since_ms <= expired_ms:
+            self._since_ms = -math.inf
+            self._add_up(0.0)
 
-    def _add_up(self) -> None:
+    def _add_up(self, newest: float) -> None:
         """Sum up again, so that rounding errors do not accumulate."""
-        self._total = sum(amount for _, amount in self._samples)
+        self._before = sum(amount for _, amount in self._older)
+        self._total = self._before + newest
+
+
+def free_amount(bound: float) -> float:
+    """The amount in all samples up to which the throttle time is certainly 0."""
+    return bound * _LEAST_ELAPSED_S
 
 
 class TokenBucket:

@@ -22,7 +22,7 @@ from gateway.log.partition_log import PartitionLog
 from gateway.log.writing.checking import Produced, check_common, takes_as_sent
 from gateway.requests.call import Call
 from gateway.requests.context import RequestContext
-from gateway.requests.policy import ALL_ALLOWED
+from gateway.requests.policy import ALL_ALLOWED, Policy
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.acl import AclOperation, ResourceType
@@ -138,6 +138,9 @@ class KnownProduce:
         """The topic as it was at the last check."""
         self._max_bytes = 0
         """The maximum size of a batch; 0 while batches need the general path."""
+        self._allowing: Policy | None = None
+        """The policy that allows it, in its version `_allowed_at`."""
+        self._allowed_at = 0
 
     def _look_at(self, topic: Topic) -> None:
         """The topic has changed."""
@@ -179,9 +182,17 @@ class KnownProduce:
         if not self._max_bytes or not self._cluster.fleet.leads(self.name, self.index):
             return False
         policy = context.policy
-        return policy is ALL_ALLOWED or (
-            not self._transactional and policy.allows(_WRITE, _TOPIC, self.name)
-        )
+        if policy is ALL_ALLOWED or (policy is self._allowing and policy.version == self._allowed_at):
+            return True
+        return self._is_allowed_by(policy)
+
+    def _is_allowed_by(self, policy: Policy) -> bool:
+        """Remembers that it is, which is quicker to find out than the policy's own answer."""
+        version = policy.version
+        if self._transactional or not policy.allows(_WRITE, _TOPIC, self.name):
+            return False
+        self._allowing, self._allowed_at = policy, version
+        return True
 
     def _may_append(self, header: BatchHeader, log: PartitionLog) -> bool:
         """The batch can be appended without waiting for anything."""

@@ -28,7 +28,7 @@ from gateway.log.entries.log_entry import Slice
 from gateway.log.partition_log import PartitionLog
 from gateway.requests.call import Call
 from gateway.requests.context import RequestContext
-from gateway.requests.policy import ALL_ALLOWED
+from gateway.requests.policy import ALL_ALLOWED, Policy
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
 from protocol.kafka.acl import AclOperation, ResourceType
@@ -51,7 +51,7 @@ class NotAtTail(Exception):
 class _TailTopic:
     """A topic as it was when its first log was found."""
 
-    __slots__ = ("checked", "encoded", "name", "topic")
+    __slots__ = ("allowed_at", "allowing", "checked", "encoded", "name", "topic")
 
     def __init__(self, name: str, encoded: bytes, topic: Topic) -> None:
         self.name = name
@@ -60,6 +60,18 @@ class _TailTopic:
         self.topic = topic
         self.checked = 0
         """The number of the last `look` that checked it."""
+        self.allowing: Policy | None = None
+        """The policy that lets the client read it, in its version `allowed_at`."""
+        self.allowed_at = 0
+
+    def check_right(self, policy: Policy) -> None:
+        """The client may read it. Raises NotAtTail."""
+        if policy is self.allowing and policy.version == self.allowed_at:
+            return
+        version = policy.version
+        if not policy.allows(AclOperation.READ, ResourceType.TOPIC, self.name):
+            raise NotAtTail
+        self.allowing, self.allowed_at = policy, version
 
 
 class _Tail(NamedTuple):
@@ -162,8 +174,8 @@ class Tails:
                 raise NotAtTail
             topic.topic = found  # the topic was only looked up again
         policy = context.policy
-        if policy is not ALL_ALLOWED and not policy.allows(AclOperation.READ, ResourceType.TOPIC, topic.name):
-            raise NotAtTail
+        if policy is not ALL_ALLOWED:
+            topic.check_right(policy)
         topic.checked = self._looks
 
     def _forget(self) -> None:
@@ -250,9 +262,10 @@ class TailFetch:
     def _answer(self, found: Iterable[_Found]) -> list[Buffer]:
         correlation_id = int.from_bytes(self._frame[CORRELATION_ID], "big", signed=True)
         answer, size_bytes = self._tails.answer(correlation_id, found, self._session)
+        taken_s = time.perf_counter() - self._started
         if self._tails.charges is not None:
-            self._tails.charges.record(size_bytes, self._used_s)
-        self._tails.metrics.answered(time.perf_counter() - self._started)
+            self._tails.charges.record(size_bytes, taken_s if self._busy_s is None else self._busy_s)
+        self._tails.metrics.answered(taken_s)
         return answer
 
     # Waiting

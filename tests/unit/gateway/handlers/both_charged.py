@@ -113,7 +113,7 @@ class BothCharged:
         quotas = _meter(way)._quotas
         accounts = {client_id: quotas.account("ANONYMOUS", client_id) for client_id in CLIENT_IDS}
         return {
-            (client_id, quota): sum(used for at_ms, used in rate._samples if self.now_ms - at_ms < EXPIRED_MS)
+            (client_id, quota): rate.used(self.now_ms)
             for client_id, account in accounts.items()
             for quota, rate in account.rates.items()
         }

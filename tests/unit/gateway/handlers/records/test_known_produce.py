@@ -223,9 +223,13 @@ async def test_a_log_that_is_closed_meanwhile(both: BothWays, version: int) -> N
 
 
 async def test_rights_count_at_once(both: BothWays, monkeypatch: pytest.MonkeyPatch) -> None:
-    allowed = {TOPIC}
+    allowed, changes = {TOPIC}, 0
 
     class Some(AllAllowed):
+        @property
+        def version(self) -> int:
+            return changes
+
         def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
             return name in allowed
 
@@ -236,9 +240,11 @@ async def test_rights_count_at_once(both: BothWays, monkeypatch: pytest.MonkeyPa
     await both.ask(*frames, *frames)
     assert both.taken == 1
     allowed.clear()
+    changes += 1
     await both.ask(*frames)
     assert both.taken == 1
     allowed.update((TOPIC, OTHER))
+    changes += 1
     await both.ask(*frames, *frames)
     assert both.taken == 4
 

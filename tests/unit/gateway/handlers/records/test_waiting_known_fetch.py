@@ -149,6 +149,11 @@ class Some(AllAllowed):
     def __init__(self) -> None:
         self.topics = {TOPIC, OTHER}
 
+    @property
+    def version(self) -> int:
+        """Another one for other topics."""
+        return hash(frozenset(self.topics))
+
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         return name in self.topics
 
