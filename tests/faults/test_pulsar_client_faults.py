@@ -190,7 +190,7 @@ def test_tls(secured: tuple[PulsarStandalone, int, int], certificate: tuple[Path
 
 
 def test_an_unknown_certificate_is_refused(secured: tuple[PulsarStandalone, int, int]) -> None:
-    settings = tls_settings(secured, operation_timeout_ms=500, request_timeout_ms=500)
+    settings = tls_settings(secured, operation_timeout_ms=5_000, request_timeout_ms=5_000)
 
     async def main() -> None:
         async with asyncio.timeout(TIMEOUT_S):

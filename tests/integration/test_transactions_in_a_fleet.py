@@ -150,7 +150,7 @@ def test_an_end_that_comes_late_ends_nothing(pulsar: PulsarStandalone, tmp_path:
         os.kill(stopped.pid, signal.SIGSTOP)
         try:
             first.send("EndTxn", 3, **transaction.ending)
-            second = stack.enter_context(connected(f"{HOST}:{port(other)}"))
+            second = stack.enter_context(connected(f"{HOST}:{port(other)}", timeout_s=TIMEOUT_S))
             transaction.end(second)
             transaction.begin(second)
         finally:
