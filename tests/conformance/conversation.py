@@ -88,7 +88,7 @@ CLOSE_SESSION: dict[str, Any] = {
     "topics": [],
     "forgotten_topics_data": [],
 }
-READY_WITHIN_S = 20.0
+READY_WITHIN_S = 60.0
 SETTLED_WITHIN_S = 10.0
 UNSETTLED = {14, 15, 16}  # coordinator loading, not available, not (yet) this one
 

@@ -14,7 +14,7 @@ from tests.conformance.requests import fetch_fields, fetch_partition, produce_fi
 VERSIONS = range(7, 18)
 FIRST_WITH_TOPIC_IDS = 13
 SHORT_WAIT_MS = 500
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 NEW = (0, 0)
 
 
