@@ -33,22 +33,12 @@ class Worker:
         if load is None:
             load = self._loads[name] = CASES[name](self.scene)
         self.scene.fleet.beat()
-        for _ in range(WARM_UP_STEPS):
-            await load.next_step().run()
-            await load.settle()
+        await warm_up(load)
         return load
 
     async def slice(self, name: str) -> float:
         """µs of CPU a batch."""
-        load, batches, used_ns = await self.load(name), 0, 0
-        while batches < SLICE_BATCHES:
-            step = load.next_step()
-            begun_ns = time.thread_time_ns()
-            await step.run()
-            used_ns += time.thread_time_ns() - begun_ns
-            batches += step.batches
-        await load.settle()
-        return used_ns / batches / 1000
+        return await measured_us(await self.load(name))
 
     async def count(self, name: str, counter: Counter) -> int:
         """Count the instructions of some batches. Returns the number of batches."""
@@ -62,6 +52,25 @@ class Worker:
         counter.request(DUMP)
         await load.settle()
         return batches
+
+
+async def warm_up(load: Load) -> None:
+    for _ in range(WARM_UP_STEPS):
+        await load.next_step().run()
+        await load.settle()
+
+
+async def measured_us(load: Load, at_least: int = SLICE_BATCHES) -> float:
+    """µs of CPU a batch, in one slice of at least so many batches."""
+    batches, used_ns = 0, 0
+    while batches < at_least:
+        step = load.next_step()
+        begun_ns = time.thread_time_ns()
+        await step.run()
+        used_ns += time.thread_time_ns() - begun_ns
+        batches += step.batches
+    await load.settle()
+    return used_ns / batches / 1000
 
 
 async def _serve() -> None:

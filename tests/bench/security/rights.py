@@ -1,95 +1,102 @@
-"""What authorization and quotas cost for each batch of two gateways, in turns."""
+"""What authorization and quotas cost for each batch inside a gateway, which are off and on in turns.
+
+All sides are in this process, without sockets and Pulsar (tests.bench.inside), and measure their own CPU in slices of
+some milliseconds. Other load of the machine makes whole rounds slower, hardly their ratios.
+"""
 
 from __future__ import annotations
 
-import statistics
-from contextlib import ExitStack
+from math import sqrt
 from pathlib import Path
-from typing import Any
+from statistics import NormalDist, median
+from typing import NamedTuple
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+import uvloop
 
-from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
-from gateway.security.quota_entities import USER
+from gateway.garbage_collection import GarbageCollection
 from tests.bench.figures import Figures
-from tests.bench.inside.guarded import LARGE_RATE, OTHER_ACLS, QUOTAS
-from tests.bench.security.gateways import ROUNDS, gateway_on, listener_address, produce_cost
-from tests.bench.servers import create_topic
-from tests.support.gateway_process import HOST, GatewayProcess
-from tests.support.names import unique_topic
-from tests.support.raw_client import connected
+from tests.bench.inside.cases import Load
+from tests.bench.inside.fetch import FetchCase, FetchLoad
+from tests.bench.inside.guarded import guarded_scene
+from tests.bench.inside.produce import ProduceCase, ProduceLoad
+from tests.bench.inside.scene import Scene
+from tests.bench.inside.worker import measured_us, warm_up
 
-SIZES = (10, 160)
-ADMIN, PASSWORD = "admin", "bench"
-TIMEOUT_S = 30.0
+ROUNDS = 600
+SLICE_BATCHES = 100
+CASES: tuple[ProduceCase | FetchCase, ...] = (
+    ProduceCase(1, 20), ProduceCase(10, 20), ProduceCase(160, 20), FetchCase(1), FetchCase(20),
+)  # fmt: skip
+WITHOUT = "nothing"
+CONFIDENCE = 0.95
 
 
-def rights(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
-    """Two gateways: one without an authorizer, one with ACLs, and with quotas that are never reached."""
-    with ExitStack() as stack:
-        gateways = {
-            "without": stack.enter_context(gateway_on(work_dir, pulsar)),
-            "with": stack.enter_context(gateway_on(work_dir, pulsar, **_guarded_sections())),
-        }
-        _set_rights(gateways["with"])
-        costs = {size: _in_turns(gateways, size) for size in SIZES}
-    for size, pairs in costs.items():
-        without_us, with_us = (statistics.median(each) for each in zip(*pairs, strict=True))
+class Share(NamedTuple):
+    """Additional CPU in percent: the median of the rounds, and its confidence interval."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:+.1f} ({self.low:+.1f} to {self.high:+.1f})"
+
+
+def rights(_work_dir: Path, _pulsar: PulsarStandalone, figures: Figures) -> None:
+    for case in CASES:
+        costs = uvloop.run(_in_turns(case))
+        without = costs.pop(WITHOUT)
+        shares = {name: _share([b / a for a, b in zip(without, each, strict=True)]) for name, each in costs.items()}
+        added_us = median(b - a for a, b in zip(without, costs["both"], strict=True))
         figures.add(
-            "Authorization and quotas, CPU of the gateway for a batch that is produced",
-            ("records in a batch", "µs without", "µs with", "with / without, median of the rounds"),
-            [size, without_us, with_us, statistics.median(b / a for a, b in pairs)],
-        )  # fmt: skip
+            "Authorization and quotas, CPU inside the gateway for a batch",
+            ("batch", "µs without", *(f"{name}, % (95 %)" for name in shares), "both, µs"),
+            [_name(case), median(without), *shares.values(), added_us],
+        )
 
 
-def _guarded_sections() -> dict[str, dict[str, Any]]:
-    listener = {
-        "name": "admin", "host": HOST, "port": free_port(), "protocol": "SASL_PLAINTEXT", "mechanisms": ["PLAIN"],
-    }  # fmt: skip
-    return {
-        "kafka": {"host": HOST, "port": free_port(), "listeners": [listener]},
-        "security": {"users": {ADMIN: PASSWORD}},
-        "authorization": {"authorizer": "acl", "super_users": [f"User:{ADMIN}"]},
+async def _in_turns(case: ProduceCase | FetchCase) -> dict[str, list[float]]:
+    """µs of CPU a batch of each side, in each round. Each round begins with another side."""
+    scenes = {
+        WITHOUT: Scene(),
+        "ACLs": guarded_scene(quotas=False),
+        "quotas": guarded_scene(acls=False),
+        "both": guarded_scene(),
     }
+    GarbageCollection().start()
+    loads = {name: _load(scene, case) for name, scene in scenes.items()}
+    found: dict[str, list[float]] = {name: [] for name in scenes}
+    names = [*scenes]
+    for number in range(-1, ROUNDS):
+        for name in _rotated(names, number):
+            scenes[name].fleet.beat()
+            await warm_up(loads[name])
+            cost_us = await measured_us(loads[name], SLICE_BATCHES)
+            if number >= 0:  # the first round warms up
+                found[name].append(cost_us)
+    return found
 
 
-def _set_rights(gateway: GatewayProcess) -> None:
-    """ACLs that allow everything to clients without a login, among many ACLs of others; and quotas."""
-    admin = AdminClient({
-        "bootstrap.servers": listener_address(gateway, "admin"), "security.protocol": "sasl_plaintext",
-        "sasl.mechanism": "PLAIN", "sasl.username": ADMIN, "sasl.password": PASSWORD,
-    })  # fmt: skip
-
-    def binding(kind: ResourceType, name: str, principal: str) -> AclBinding:
-        allow = (AclOperation.ALL, AclPermissionType.ALLOW)
-        return AclBinding(kind, name, ResourcePatternType.LITERAL, principal, "*", *allow)
-
-    own = [binding(kind, "*", "User:ANONYMOUS") for kind in (ResourceType.TOPIC, ResourceType.GROUP)]
-    own.append(binding(ResourceType.BROKER, "kafka-cluster", "User:ANONYMOUS"))
-    others = [binding(ResourceType.TOPIC, f"other-{number}", "User:other") for number in range(OTHER_ACLS)]
-    for future in admin.create_acls([*own, *others]).values():
-        future.result(TIMEOUT_S)
-    ops = [{"key": quota, "value": LARGE_RATE, "remove": False} for quota in QUOTAS]
-    entry = {"entity": [{"entity_type": USER, "entity_name": None}], "ops": ops}
-    with connected(gateway.bootstrap) as client:
-        answer = client.call("AlterClientQuotas", 0, entries=[entry], validate_only=False)
-    assert not answer["entries"][0]["error_code"], answer
+def _load(scene: Scene, case: ProduceCase | FetchCase) -> Load:
+    return ProduceLoad(scene, case) if isinstance(case, ProduceCase) else FetchLoad(scene, case)
 
 
-def _in_turns(gateways: dict[str, GatewayProcess], size: int) -> list[tuple[float, float]]:
-    """µs a batch without and with them, for each round."""
-    topics = {}
-    for name, gateway in gateways.items():
-        topics[name] = unique_topic("bench")
-        create_topic(gateway.bootstrap, topics[name])
-    pairs = []
-    for number in range(ROUNDS):
-        found = {}
-        for name in [*gateways][:: -1 if number % 2 else 1]:
-            gateway = gateways[name]
-            found[name] = produce_cost([gateway.pid], gateway.bootstrap, topics[name], size)["cpu_us"][0]
-        pairs.append((found["without"], found["with"]))
-    return pairs
+def _rotated(names: list[str], number: int) -> list[str]:
+    at = number % len(names)
+    turned = names[at:] + names[:at]
+    return turned[::-1] if number // len(names) % 2 else turned
+
+
+def _share(ratios: list[float]) -> Share:
+    """The interval is that of the order statistics: nothing is presumed about the distribution."""
+    ordered = sorted(100 * (ratio - 1) for ratio in ratios)
+    reach = int(NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * sqrt(len(ordered)) / 2)
+    last = len(ordered) - 1
+    return Share(median(ordered), ordered[max(0, last // 2 - reach)], ordered[min(last, last // 2 + 1 + reach)])
+
+
+def _name(case: ProduceCase | FetchCase) -> str:
+    if isinstance(case, ProduceCase):
+        return f"produced, {case.records} record{'s' if case.records > 1 else ''}"
+    return f"fetched, session of {case.session_partitions}"
