@@ -16,7 +16,7 @@ from tests.fuzz.targets.requests import TARGETS
 AT_ONCE = 40
 ANSWER_S = 0.05
 """The time that an attacker waits for a response before it continues."""
-CONNECT_S = 5.0
+CONNECT_S = 30.0
 READ_BYTES = 64 * 1024
 UNREAD_REQUESTS = 300
 
