@@ -19,6 +19,7 @@ from gateway.fan_out import cluster_at_work
 from gateway.login.session import LoginAnswer, LoginSession
 from gateway.network.admission import Admission
 from gateway.network.answers import Answers, Place
+from gateway.network.backlog import Backlog
 from gateway.network.host import Host
 from gateway.network.output import Gone, Output
 from gateway.network.request_budget import RequestBudget
@@ -32,9 +33,6 @@ from protocol.framing import LENGTH_BYTES
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
 from protocol.kafka.value_counts import count_values
-
-MAX_EXPECTED = 256
-"""The number of a connection's waiting requests for which work may begin."""
 
 T = TypeVar("T")
 log = SparseLog(structlog.get_logger(), lines=LINES_PER_S)
@@ -66,14 +64,12 @@ class Pipeline:
         self._is_pipelined = host.dispatcher.is_pipelined
         self._handler: RequestHandler = host.dispatcher.handler(context, self.admission.served)
         self._loop = asyncio.get_running_loop()
-        self._backlog: list[bytearray] = []  # an empty deque takes 760 bytes
+        self._backlog = Backlog()
         self._answers = Answers(host, self, in_order=answers_in_order)
         self._serial: asyncio.Task[Any] | None = None
         """The work that the next request waits for: a login, an admission, decoding, or a handler's preparation."""
         self._preparing: Api | None = None
         """The API of the handler's preparation."""
-        self._expected = 0
-        """So many requests of the backlog are expected: what they will wait for has begun."""
         self._awaited: dict[asyncio.Future[Response], None] = {}
         self._request_bytes = self._room_bytes = 0
         """Bytes that this connection holds in the budgets of all connections."""
@@ -89,7 +85,7 @@ class Pipeline:
     @property
     def has_backlog(self) -> bool:
         """There are requests that were read, and nothing has begun for them yet."""
-        return len(self._backlog) > self._expected
+        return self._backlog.has_unexpected
 
     @property
     def idle(self) -> bool:
@@ -131,9 +127,7 @@ class Pipeline:
         turns, backlog = self._host.turns, self._backlog
         began_s, at_work = turns.now_s(), cluster_at_work.set(cluster)
         while backlog and self._can_run(backlog[0]):
-            if self._expected:
-                self._expected -= 1
-            self._run(backlog.pop(0))
+            self._run(backlog.take_next())
             if backlog and turns.now_s() - began_s >= slice_s:
                 self._wait_for_turn()
                 break
@@ -296,15 +290,17 @@ class Pipeline:
     def _look_ahead(self, preparing: Api) -> None:
         """Later requests wait for a request of this API: let the handler expect the first ones of them."""
         dispatcher = self._host.dispatcher
-        while self._expected < min(len(self._backlog), MAX_EXPECTED):
-            frame = self._backlog[self._expected]
+
+        def begin(frame: bytearray) -> bool:
             if not dispatcher.may_be_expected(frame, preparing):
-                break
+                return False
             try:
                 self._handler.expect(dispatcher.begin(frame, self._context))
             except MalformedRequest:  # ends the connection in its turn
-                break
-            self._expected += 1
+                return False
+            return True
+
+        self._backlog.expect(begin)
 
     def _serially(self, work: Coroutine[Any, Any, T], then: Callable[[T], None], place: Place | None = None) -> None:
         """Later requests of the connection wait for this work. Without a place, the request has not begun."""
@@ -395,8 +391,7 @@ class Pipeline:
         """Read nothing more, and close when the requests before the malformed one are answered."""
         self.ending = "unsupported request" if isinstance(error, UnsupportedRequest) else "malformed request"
         log.info("connection ends", reason=self.ending, address=self._context.client.address, error=str(error))
-        self._backlog.clear()
-        self._expected = 0
+        self._backlog.drop()
         if not self._answers.places:
             self._output.end(self.ending)
 
@@ -407,8 +402,7 @@ class Pipeline:
 
     def drop_backlog(self) -> None:
         """The connection is being closed."""
-        self._backlog.clear()
-        self._expected = 0
+        self._backlog.drop()
 
     def close(self) -> None:
         """The client has disconnected and waits for no answers."""
@@ -416,8 +410,7 @@ class Pipeline:
         self._handler.close()
         self.admission.leave()
         self._answers.close()
-        self._backlog.clear()
-        self._expected = 0
+        self._backlog.drop()
         if self._muted is not None:
             self._muted.cancel()
         self.released(self._request_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.network import pipeline
+from gateway.network import backlog
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.network.connection_harness import Conversation, frame
 
@@ -49,7 +49,7 @@ async def test_what_comes_after_a_request_of_another_kind_is_not_expected(stop: 
 
 
 async def test_a_bounded_number_of_requests_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "MAX_EXPECTED", 2)
+    monkeypatch.setattr(backlog, "MAX_EXPECTED", 2)
     conversation = Conversation()
     fake = conversation.dispatcher
     conversation.feed(b"".join(frame(f"p{number}") for number in range(5)))
@@ -61,7 +61,7 @@ async def test_a_bounded_number_of_requests_is_expected(monkeypatch: pytest.Monk
 
 
 async def test_a_connection_is_read_while_all_its_requests_are_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "MAX_EXPECTED", 2)
+    monkeypatch.setattr(backlog, "MAX_EXPECTED", 2)
     conversation = Conversation()
     conversation.feed(frame("p1") + frame("p2"))
     assert conversation.transport.reading
