@@ -25,7 +25,9 @@ class ProduceOrder:
 
     def __init__(self, refused: RefusedBatches) -> None:
         self._refused = refused
-        self._unanswered: set[asyncio.Future[Response]] = set()
+        self._unanswered = 0
+        self._drained: asyncio.Future[None] | None = None
+        """Completed when everything is answered; None while nobody waits for that."""
         self._epoch = NO_EPOCH
 
     def is_drained(self, epoch: int) -> bool:
@@ -33,14 +35,29 @@ class ProduceOrder:
         return epoch == self._epoch or not self._unanswered
 
     async def drained(self) -> None:
-        await asyncio.wait(self._unanswered)
+        """Wait until everything is answered."""
+        if self._unanswered:
+            self._drained = self._drained or asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._drained])
 
-    def sent(self, epoch: int, answer: asyncio.Future[Response] | None) -> None:
+    def sent(self, epoch: int) -> None:
+        """A batch was sent in this epoch. Call `answered_one` when its outcome is known."""
+        self._epoch = epoch
+        self._unanswered += 1
+
+    def sent_until(self, epoch: int, answer: asyncio.Future[Response] | None) -> None:
         """A batch was sent in this epoch. `answer` is None if the batch is answered already."""
         self._epoch = epoch
         if answer is not None:
-            self._unanswered.add(answer)
-            answer.add_done_callback(self._unanswered.discard)
+            self._unanswered += 1
+            answer.add_done_callback(lambda _: self.answered_one())
+
+    def answered_one(self) -> None:
+        """The outcome of a batch is known: a refused one was remembered."""
+        self._unanswered -= 1
+        if not self._unanswered and self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
 
     def may_follow(self, request: ProduceRequest) -> bool:
         """False if the batches must not be forwarded before a refused batch was sent again."""

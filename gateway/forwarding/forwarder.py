@@ -21,9 +21,12 @@ from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.forwarding.fetch_relay import FetchRelay
 from gateway.forwarding.forwarded_fetch import ForwardedFetches
 from gateway.forwarding.forwarded_produce import ProduceOrder
+from gateway.forwarding.known_relay import KnownRelay, RelayRoute
 from gateway.forwarding.peers import PeerLink, Peers
+from gateway.handlers.place import Place
 from gateway.handlers.records.expected_produces import ExpectedProduces
 from gateway.handlers.records.fetch import is_room_for_answers
+from gateway.handlers.records.known_produce import KnownProduces
 from gateway.handlers.records.produce import look_up_names, names_known
 from gateway.requests.call import Call, ClosesConnection, asks
 from gateway.requests.cluster import Cluster
@@ -32,6 +35,7 @@ from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.reply import RelayedResponse, Reply, Response, run_waiting
 from gateway.requests.routes import Route, Shares
 from gateway.topics.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from protocol.kafka.api_key import ApiKey
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import decode_response, encode_request, readdress_request
 from protocol.kafka.handwritten.fetch_request import limit_max_bytes
@@ -40,6 +44,7 @@ from protocol.kafka.messages.message import Message
 from protocol.kafka.messages.records import FetchRequest, ProduceRequest, ProduceResponse
 
 MAX_KNOWN_LEADERS = 100_000
+_PRODUCE = ApiKey.Produce.to_bytes(2, "big")
 
 log = structlog.get_logger()
 
@@ -110,12 +115,14 @@ class Forwarder:
         self._expected = ExpectedProduces()
         self._fetching: asyncio.Future[Response] | None = None
         """The fetch that was forwarded and is not answered yet."""
+        self._known: KnownProduces | None = None
+        """The requests for one batch that were forwarded before."""
         self._refusing: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def handle_known(self, frame: bytearray, context: RequestContext, place: object) -> bool:
-        """False: the gateway that answers must be found first."""
-        return False
+    def handle_known(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
+        """Forward a batch as earlier ones were. All other requests are decoded to find the gateway that answers."""
+        return self._known is not None and frame.startswith(_PRODUCE) and self._known.handle(frame, context, place)
 
     def handle(self, call: Call) -> Reply:
         if asks(call, FetchRequest):
@@ -169,8 +176,29 @@ class Forwarder:
             return None
         future: asyncio.Future[Response] = self._loop.create_future()
         link.send(partial(readdress_request, frame), partial(self._answer, call, link, future))
-        self._produce_order.sent(epoch, future)
+        self._produce_order.sent_until(epoch, future)
+        topic.name = name
+        self._learn(call)
         return Reply.later(future)
+
+    def _learn(self, call: Call[ProduceRequest]) -> None:
+        if self._known is None:
+            route = RelayRoute(self._leaders, self._links, self._produce_order, self._answer_known)
+            self._known = KnownProduces(partial(KnownRelay, route))
+        self._known.learn(call)
+
+    def _answer_known(
+        self, call: Call[ProduceRequest], link: PeerLink, frame: bytearray | None, place: Place
+    ) -> None:
+        """Answer a request of the fast path whose batch was refused, or whose leader is lost."""
+        if self._closed:
+            self._produce_order.answered_one()
+            place.respond(call, None)
+            return
+        future: asyncio.Future[Response] = self._loop.create_future()
+        future.add_done_callback(lambda _: self._produce_order.answered_one())
+        self._answer(call, link, future, frame)
+        place.reply(call, Reply.later(future))
 
     async def _produce_when_named(self, call: Call[ProduceRequest]) -> Reply:
         await look_up_names(call)
@@ -188,7 +216,7 @@ class Forwarder:
         return self._produce_named(call)
 
     def _produced(self, epoch: int, reply: Reply) -> Reply:
-        self._produce_order.sent(epoch, reply.future)
+        self._produce_order.sent_until(epoch, reply.future)
         return reply
 
     # Fetch

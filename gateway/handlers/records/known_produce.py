@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError
@@ -45,38 +47,50 @@ FIRST_VERSION = 5
 _TopicResponse = ProduceResponse.TopicProduceResponse
 _WRITE, _TOPIC = AclOperation.WRITE, ResourceType.TOPIC
 """Reading the attribute of an enum is slow."""
-_HEADER = struct.Struct(">hhi")
+HEADER = struct.Struct(">hhi")
 _PATIENT_MS = int(1000 * ANSWERED_BY_THEN_S)
 """A request with this timeout, or a longer one, needs no timer."""
+
+
+class RepeatedProduce(Protocol):
+    """A request that may come again with other batches."""
+
+    start: bytes
+    """The bytes between its correlation id and the batch."""
+
+    def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
+        """Handle such a request. False: nothing was done."""
 
 
 class KnownProduces:
     """The beginnings, before their batches, of the requests of one connection."""
 
-    def __init__(self) -> None:
-        self._known: dict[bytes, KnownProduce] = {}
+    def __init__(self, repeated: Callable[[Call[ProduceRequest], bytes], RepeatedProduce] | None = None) -> None:
+        """`repeated` creates what handles the requests with the beginning of a call; by default they are appended."""
+        self._repeated = repeated or KnownProduce
+        self._known: dict[bytes, RepeatedProduce] = {}
         self._lengths: list[int] = []
         """The lengths of the keys of `_known`."""
-        self._last: KnownProduce | None = None
+        self._last: RepeatedProduce | None = None
 
     def learn(self, call: Call[ProduceRequest]) -> None:
         """Remember the beginning of a decoded request, if it is a common one."""
         if call.frame is None or not _is_common(call):
             return
         start = single_batch_start(call.version, call.client_id, call.request)
-        if len(start) > MAX_START_BYTES or not call.frame.startswith(start, _HEADER.size):
+        if len(start) > MAX_START_BYTES or not call.frame.startswith(start, HEADER.size):
             return
         if len(self._known) >= MAX_KNOWN or len(self._lengths) >= MAX_LENGTHS:
             self._known.clear()
             self._lengths.clear()
         if len(start) not in self._lengths:
             self._lengths.append(len(start))
-        self._known[start] = self._last = KnownProduce(call, start)
+        self._known[start] = self._last = self._repeated(call, start)
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
         """Handle a request with a known beginning. False: nothing was done."""
         known = self._last
-        if known is not None and not frame.startswith(known.start, _HEADER.size):
+        if known is not None and not frame.startswith(known.start, HEADER.size):
             known = self._find(frame)
         if known is None:
             return False
@@ -86,10 +100,10 @@ class KnownProduces:
     def close(self) -> None:
         """Nothing waits here."""
 
-    def _find(self, frame: bytearray) -> KnownProduce | None:
+    def _find(self, frame: bytearray) -> RepeatedProduce | None:
         view = memoryview(frame)
         for length in self._lengths:
-            known = self._known.get(bytes(view[_HEADER.size : _HEADER.size + length]))
+            known = self._known.get(bytes(view[HEADER.size : HEADER.size + length]))
             if known is not None:
                 return known
         return None
@@ -105,9 +119,10 @@ def _is_common(call: Call[ProduceRequest]) -> bool:
     return name not in INTERNAL_TOPICS and call.cluster.topics.cached(name) is not None
 
 
-def _without_records(request: ProduceRequest) -> ProduceRequest:
+def with_records(request: ProduceRequest, records: memoryview | None) -> ProduceRequest:
+    """The same request of one batch with another batch."""
     [topic] = request.topic_data
-    rows = [ProducedPartition(index=topic.partition_data[0].index)]
+    rows = [ProducedPartition(index=topic.partition_data[0].index, records=records)]
     topics = [ProducedTopic(name=topic.name, topic_id=topic.topic_id, partition_data=rows)]
     return ProduceRequest(
         transactional_id=request.transactional_id, acks=request.acks, timeout_ms=request.timeout_ms, topic_data=topics
@@ -121,7 +136,7 @@ class KnownProduce:
         [topic] = call.request.topic_data
         [partition] = topic.partition_data
         self.start = start
-        self.call = call.asking(_without_records(call.request))
+        self.call = call.asking(with_records(call.request, None))
         self.name, self.index = topic.name, partition.index
         """The partition's topic and index."""
         rows: list[_TopicResponse.PartitionProduceResponse] = [PartitionAnswer(self.index)]
@@ -133,7 +148,7 @@ class KnownProduce:
         self._key = (call.api.key, call.version)
         self._topic_id = topic.topic_id
         self._transactional = call.request.transactional_id is not None
-        self._batch_at = _HEADER.size + len(start)
+        self._batch_at = HEADER.size + len(start)
         self.topic: Topic | None = None
         """The topic as it was at the last check."""
         self._max_bytes = 0
@@ -152,7 +167,7 @@ class KnownProduce:
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
         """False: nothing was done."""
         started = time.perf_counter()
-        api_key, version, correlation_id = _HEADER.unpack_from(frame)
+        api_key, version, correlation_id = HEADER.unpack_from(frame)
         if (api_key, version) != self._key or not self._is_open_to(context):
             return False
         log = self._cluster.logs.find(self.name, self.index)

@@ -34,7 +34,7 @@ async def test_a_new_epoch_waits_for_what_was_sent_in_the_old_one() -> None:
     order = ProduceOrder(RefusedBatches())
     assert order.is_drained(1)
     answer = asyncio.get_running_loop().create_future()
-    order.sent(1, answer)
+    order.sent_until(1, answer)
     assert order.is_drained(1)
     assert not order.is_drained(2)
     waiting = asyncio.ensure_future(order.drained())
