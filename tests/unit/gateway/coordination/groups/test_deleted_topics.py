@@ -29,10 +29,11 @@ class FakeTopics:
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
-        self.go_on = asyncio.Event()
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
         self.error: Exception | None = None
 
     async def delete(self, topic: Topic) -> None:
+        self.begun.set()
         await self.go_on.wait()
         self.scene.catalog.present.pop(topic.name)
         self.scene.catalog.known.pop(topic.name)
@@ -62,8 +63,7 @@ async def test_a_deletion_continues_when_its_client_disconnects(monkeypatch: pyt
         await scene.commit("g", topic, 7)
         topics = FakeTopics(scene)
         handling = asyncio.create_task(cast(Any, delete_topics.handle(call(scene, topics, delete_request("t")))))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await topics.begun.wait()
         handling.cancel()
         await asyncio.gather(handling, return_exceptions=True)
         topics.go_on.set()
