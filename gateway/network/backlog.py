@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 MAX_EXPECTED = 256
-"""The number of a connection's waiting requests for which work may begin."""
+MAX_EXPECTED_BYTES = 8 * 1024 * 1024
+"""The number, and the approximate size, of a connection's waiting requests for which work may begin."""
 
 
 class Backlog(list[bytearray]):
@@ -14,11 +15,11 @@ class Backlog(list[bytearray]):
     A list, because an empty deque takes 760 bytes, and most connections are idle.
     """
 
-    __slots__ = ("_expected",)
+    __slots__ = ("_expected", "_expected_bytes")
 
     def __init__(self) -> None:
         super().__init__()
-        self._expected = 0
+        self._expected = self._expected_bytes = 0
 
     @property
     def has_unexpected(self) -> bool:
@@ -27,15 +28,21 @@ class Backlog(list[bytearray]):
 
     def take_next(self) -> bytearray:
         """Remove and return the first frame."""
+        frame = self.pop(0)
         if self._expected:
             self._expected -= 1
-        return self.pop(0)
+            self._expected_bytes -= len(frame)
+        return frame
 
     def expect(self, begin: Callable[[bytearray], bool]) -> None:
         """Begin the work for the next requests, until ``begin`` returns False because none can be begun."""
-        while self._expected < min(len(self), MAX_EXPECTED) and begin(self[self._expected]):
+        while self._expected < min(len(self), MAX_EXPECTED) and self._expected_bytes < MAX_EXPECTED_BYTES:
+            frame = self[self._expected]
+            if not begin(frame):
+                return
             self._expected += 1
+            self._expected_bytes += len(frame)
 
     def drop(self) -> None:
         self.clear()
-        self._expected = 0
+        self._expected = self._expected_bytes = 0

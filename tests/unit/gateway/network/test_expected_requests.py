@@ -82,3 +82,21 @@ async def test_a_connection_is_not_read_while_a_request_waits_for_which_nothing_
     conversation.dispatcher.futures["1"].set_result("1")
     await let_callbacks_run()
     assert conversation.transport.reading
+
+
+async def test_a_connection_is_read_until_the_expected_requests_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "MAX_EXPECTED_BYTES", 20)
+    conversation = Conversation()
+    conversation.feed(frame("p1") + frame("p2" + 10 * " "))
+    assert conversation.transport.reading
+    conversation.feed(frame("p3" + 10 * " "))
+    assert conversation.transport.reading
+    conversation.feed(frame("p4"))
+    assert conversation.dispatcher.expected == ["2", "3"]
+    assert not conversation.transport.reading
+    for number in ("1", "2"):
+        await let_callbacks_run()
+        conversation.dispatcher.serial[number].set_result(None)
+    await let_callbacks_run()
+    assert conversation.dispatcher.expected == ["2", "3", "4"]
+    assert conversation.transport.reading
