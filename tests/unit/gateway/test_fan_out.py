@@ -11,7 +11,8 @@ from gateway import fan_out as module
 from gateway.fan_out import cluster_at_work, fan_out
 
 
-async def test_results_are_in_order_and_work_is_bounded() -> None:
+async def test_results_are_in_order_and_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLICE_S", 60.0)
     running, most = 0, 0
 
     async def work(number: int) -> int:

@@ -108,6 +108,7 @@ async def test_others_have_their_turns(request_: Message, version: int, monkeypa
 
 async def test_configurations_of_topics_are_looked_up_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """User interfaces ask for those of all topics; each needs a request to Pulsar."""
+    monkeypatch.setattr(fan_out, "SLICE_S", 60.0)
     scene, reading, most = Scene(), 0, 0
     for number in range(100):
         scene.add_topic(f"t{number}")

@@ -11,6 +11,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from gateway import fan_out
 from gateway.handlers.records import list_offsets
 from gateway.handlers.records.list_offsets import END_AGE_S
 from gateway.log.reading.log_start import START_AGE_S
@@ -178,8 +179,9 @@ async def test_what_is_at_hand_waits_for_an_answer_before_it() -> None:
     assert await answered(second) == [(0, 12)]
 
 
-async def test_so_many_partitions_at_a_time() -> None:
+async def test_so_many_partitions_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may name very many."""
+    monkeypatch.setattr(fan_out, "SLICE_S", 60.0)
     log, busy, most = FakeLog(OLD), 0, 0
 
     async def refresh(*, at_most_every_s: float) -> None:
