@@ -4,121 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
 
 from gateway.errors import KafkaError
 from gateway.fetching import delayed_fetch
-from gateway.fetching.delayed_fetch import DelayedFetch, FetchParams, FetchPartitionState
-from gateway.fetching.fetch_answer import FetchAnswer, group_by_topic
-from gateway.fetching.fetch_session import FetchedPartition
-from gateway.log.entries.log_entry import Buffer, Slice
-from gateway.log.partition_log import PartitionLog
+from gateway.fetching.delayed_fetch import DelayedFetch
+from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.log.transactions.state import AbortedTransaction
 from gateway.pulsar.errors import ConnectionLostError
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.offset_span import empty_batch
 from tests.unit.event_loop import let_callbacks_run
-
-
-class FakeWaiters(set[Any]):
-    def add(self, waiter: Any, *, at_end: bool) -> None:  # type: ignore[override]
-        super().add(waiter)
-        self.at_end = at_end
-
-
-class FakeLog:
-    """Batches of one offset from ``memory_start`` to the end in memory; earlier ones arrive when ``loaded``."""
-
-    def __init__(self, end_offset: int, memory_start: int = 0) -> None:
-        self.start, self.end_offset = SimpleNamespace(offset=0), end_offset
-        self.memory_start = memory_start
-        self.loaded = self.closed = False
-        self.waiters = FakeWaiters()
-        self.refresh: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.end = SimpleNamespace(refresh=self._refresh_end)
-        self.reader = self
-        self.source = SimpleNamespace(compacted=False)
-        self.transactions = SimpleNamespace(loaded=True, last_stable_offset=end_offset)
-
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True, before: int) -> Slice | None:
-        if offset < self.memory_start and not self.loaded:
-            return None
-        count = max(max_bytes // len(empty_batch(0, 1)), int(at_least_one))
-        chunks: list[Buffer] = [empty_batch(at, 1) for at in range(offset, min(self.end_offset, offset + count))]
-        return Slice(chunks, sum(map(len, chunks)), offset + len(chunks))
-
-    def available_bytes(self, offset: int, before: int) -> int:
-        if offset < self.memory_start:
-            return 0
-        return (self.end_offset - offset) * len(empty_batch(0, 1))
-
-    def is_read_ahead(self, offset: int) -> bool:
-        return self.loaded
-
-    def prefetch(self, offset: int) -> None:
-        pass
-
-    async def _refresh_end(self) -> None:
-        await self.refresh
-
-    def move(self, count: int = 1) -> None:
-        self.end_offset += count
-        for waiter in tuple(self.waiters):
-            waiter.log_moved()
-
-
-Opening = asyncio.Future[FakeLog]
-"""A log that is not open yet; or the error of opening it."""
-
-
-def fetch(
-    *wanted: tuple[FakeLog | Opening, int], max_wait_ms: int = 60_000, min_bytes: int = 1,
-    beyond_end: ErrorCode = ErrorCode.OFFSET_OUT_OF_RANGE, read_committed: bool = False,
-) -> DelayedFetch:
-    parts = []
-    cold: dict[int, Opening] = {}
-    for number, (log, offset) in enumerate(wanted):
-        part = FetchPartitionState(FetchedPartition("t", number, offset, 1 << 20, -1, -1))
-        if isinstance(log, FakeLog):
-            part.log = cast(PartitionLog, log)
-        else:
-            cold[number] = log
-        parts.append(part)
-
-    async def open_log(part: FetchPartitionState) -> None:
-        try:
-            part.log = cast(PartitionLog, await asyncio.shield(cold[part.fetched.partition]))
-        except KafkaError as error:
-            part.error = error.code
-
-    params = FetchParams(
-        max_wait_ms=max_wait_ms, min_bytes=min_bytes, room_bytes=lambda: 1 << 20, whole_first_batch=True,
-        read_committed=read_committed, beyond_end=lambda: beyond_end,
-    )  # fmt: skip
-    return DelayedFetch(params, parts, open_log, lambda rows: FetchAnswer(responses=group_by_topic(rows, by_id=False)))
-
-
-def started(fetch: DelayedFetch) -> FetchAnswer | asyncio.Future[FetchAnswer]:
-    return fetch.start() or fetch.future
-
-
-async def answer(outcome: Any) -> list[tuple[int, int]]:
-    """(error code, bytes) of each partition."""
-    async with asyncio.timeout(5):
-        found = await outcome if isinstance(outcome, asyncio.Future) else outcome
-    assert isinstance(found, FetchAnswer)
-    return [(part.error_code, part.records.size_bytes) for topic in found.responses for part in topic.partitions]
-
-
-BATCH = len(empty_batch(0, 1))
-
-
-def parked(fetch: DelayedFetch) -> asyncio.Future[Any]:
-    assert fetch.start() is None
-    return fetch.future
+from tests.unit.gateway.fetching.delayed_fetch_scene import BATCH, FakeLog, answer, fetch, opening, parked, started
 
 
 async def test_what_is_there_is_answered_at_once() -> None:
@@ -328,69 +226,6 @@ async def test_a_lost_connection_unparks_it() -> None:
     assert log.refresh.cancelled()
 
 
-# Logs that are not open yet
-
-
-def opening() -> Opening:
-    return asyncio.get_running_loop().create_future()
-
-
-async def test_logs_that_are_not_open_yet_are_waited_for() -> None:
-    cold, warm = opening(), FakeLog(3)
-    outcome = parked(fetch((cold, 0), (warm, 0)))
-    await let_callbacks_run()
-    assert not outcome.done()
-    cold.set_result(FakeLog(2))
-    assert await answer(outcome) == [(0, 2 * BATCH), (0, 3 * BATCH)]
-
-
-@pytest.fixture
-def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delayed_fetch, "GRACE_S", 0)
-
-
-async def test_logs_are_waited_for_a_little_longer_than_max_wait() -> None:
-    cold = opening()
-    outcome = parked(fetch((cold, 0), (FakeLog(3), 0), max_wait_ms=0))
-    await asyncio.sleep(0.01)
-    assert not outcome.done()
-    cold.set_result(FakeLog(0))
-    assert await answer(outcome) == [(0, 0), (0, 3 * BATCH)]
-
-
-async def test_a_log_that_does_not_open_holds_up_no_others_for_long(no_grace: None) -> None:
-    outcome = parked(fetch((opening(), 0), (FakeLog(3), 0), max_wait_ms=1))
-    assert await answer(outcome) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0), (0, 3 * BATCH)]
-
-
-async def test_others_wake_it_while_a_log_does_not_open(no_grace: None) -> None:
-    warm = FakeLog(0)
-    outcome = parked(fetch((opening(), 0), (warm, 0), max_wait_ms=1))
-    await asyncio.sleep(0.02)
-    assert not outcome.done()
-    warm.move()
-    assert await answer(outcome) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0), (0, BATCH)]
-    await let_callbacks_run()
-    assert not warm.waiters
-
-
-async def test_a_log_that_cannot_be_opened_is_reported_at_once() -> None:
-    cold = opening()
-    outcome = parked(fetch((cold, 0), (FakeLog(0), 0)))
-    cold.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    assert await answer(outcome) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0), (0, 0)]
-
-
-async def test_a_log_that_opens_is_waited_on_like_the_others() -> None:
-    cold, log = opening(), FakeLog(0)
-    outcome = parked(fetch((cold, 0)))
-    cold.set_result(log)
-    await let_callbacks_run()
-    assert not outcome.done()
-    log.move()
-    assert await answer(outcome) == [(0, BATCH)]
-
-
 async def test_many_wakes_in_one_turn_are_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = [FakeLog(0) for _ in range(50)]
     fetching = fetch(*((log, 0) for log in logs), min_bytes=1_000_000)
@@ -422,12 +257,3 @@ async def test_aborted_transactions_are_named_as_soon_as_they_are_read() -> None
     assert isinstance(found, FetchAnswer)
     aborted = found.responses[0].partitions[0].aborted_transactions
     assert [(each.producer_id, each.first_offset) for each in aborted or ()] == [(7, 1)]
-
-
-async def test_an_unexpected_exception_while_opening_answers_the_fetch() -> None:
-    opening: Opening = asyncio.get_running_loop().create_future()
-    outcome = parked(fetch((opening, 0), (FakeLog(0), 0)))
-    await asyncio.sleep(0)
-    opening.set_exception(RuntimeError("defect"))
-    with pytest.raises(RuntimeError, match="defect"):
-        await asyncio.wait_for(outcome, 5)

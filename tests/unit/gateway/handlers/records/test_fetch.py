@@ -17,7 +17,7 @@ from gateway.requests.context import Listener
 from gateway.requests.policy import ALL_ALLOWED, AllAllowed, Policy
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
-from tests.unit.gateway.fetching.test_delayed_fetch import FakeLog
+from tests.unit.gateway.fetching.delayed_fetch_scene import FakeLog
 from tests.unit.gateway.requests.test_brokers import OWN, racked_fleet
 
 READER = 2
