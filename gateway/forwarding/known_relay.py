@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from coordinator.fleet.messages import Member
 from gateway.forwarding.forwarded_produce import ProduceOrder
@@ -41,18 +41,16 @@ class Leaders(Protocol):
     def of_partition(self, topic: str, partition: int) -> Member | None: ...
 
 
-class RelayRoute:
+class RelayRoute(NamedTuple):
     """Where one client's requests go."""
 
-    def __init__(
-        self, leaders: Leaders, links: Mapping[str, PeerLink], order: ProduceOrder, answer: AnswerGenerally
-    ) -> None:
-        """`links` has the open links by incarnation. `answer` answers a request on the general path, with the leader's
-        frame, or None if the link is lost; it calls `order.answered_one` later."""
-        self.leaders = leaders
-        self.links = links
-        self.order = order
-        self.answer = answer
+    leaders: Leaders
+    links: Mapping[str, PeerLink]
+    """The open links by incarnation."""
+    order: ProduceOrder
+    answer: AnswerGenerally
+    """Answers a request on the general path, with the leader's frame, or None if the link is lost. It calls
+    `order.answered_one` later."""
 
 
 class KnownRelay:

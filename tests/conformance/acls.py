@@ -129,8 +129,8 @@ def _open_new_cluster(server: Server) -> None:
             break
         time.sleep(0.1)
     await_acls(conversation, "kafka-cluster", lambda found: ALL in found)
-    conversation.settle("FindCoordinator", 0, key="group")
-    conversation.settle("OffsetFetch", 5, group_id="group", topics=[])
+    conversation.when_loaded("FindCoordinator", 0, key="group")
+    conversation.when_loaded("OffsetFetch", 5, group_id="group", topics=[])
     conversation.close()
 
 

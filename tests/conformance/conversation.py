@@ -89,7 +89,7 @@ CLOSE_SESSION: dict[str, Any] = {
     "forgotten_topics_data": [],
 }
 READY_WITHIN_S = 60.0
-SETTLED_WITHIN_S = 10.0
+LOADED_WITHIN_S = 10.0
 UNSETTLED = {14, 15, 16}  # coordinator loading, not available, not (yet) this one
 
 
@@ -148,13 +148,13 @@ class Conversation:
         correlation_id = self.client.send(api, version, **fields)
         return self.receive(api, version, correlation_id)
 
-    def settle(self, api: str, version: int, **fields: Any) -> dict[str, Any]:
+    def when_loaded(self, api: str, version: int, **fields: Any) -> dict[str, Any]:
         """Send a request. Kafka gets it again until its coordinator is created and loaded, which only a new cluster
         needs."""
-        deadline = time.monotonic() + SETTLED_WITHIN_S
+        deadline = time.monotonic() + LOADED_WITHIN_S
         while True:
             answer = self.call(api, version, **fields)
-            if self._server.name != "kafka" or not _unsettled(answer) or time.monotonic() > deadline:
+            if self._server.name != "kafka" or not _is_loading(answer) or time.monotonic() > deadline:
                 return answer
             self.answers.pop()
             time.sleep(0.05)
@@ -319,7 +319,7 @@ def _answers(server: Server, function: Callable[[Conversation], None]) -> list[A
     return conversation.answers
 
 
-def _unsettled(answer: dict[str, Any]) -> bool:
+def _is_loading(answer: dict[str, Any]) -> bool:
     parts = [answer, *answer.get("coordinators", ())]
     return any(part.get("error_code") in UNSETTLED for part in parts)
 

@@ -86,7 +86,7 @@ def read_back(conversation: Conversation, topic: str, partition: int = 0, *, fro
 
 def init_producer_id(conversation: Conversation) -> tuple[int, int]:
     """The id and epoch of a new producer."""
-    answer = conversation.settle("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=0)
+    answer = conversation.when_loaded("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=0)
     conversation.names.producer_ids[answer["producer_id"]] = "<producer>"
     return answer["producer_id"], answer["producer_epoch"]
 
@@ -108,8 +108,8 @@ def try_to_write(conversation: Conversation, version: int, data: bytes | None, *
 def await_coordinator(conversation: Conversation, transactional_id: str) -> None:
     """Kafka creates its transaction coordinator at the first request. Nothing of this is compared."""
     named = {"key": transactional_id, "key_type": 1}
-    conversation.settle("FindCoordinator", 1, **named)
-    conversation.settle(
+    conversation.when_loaded("FindCoordinator", 1, **named)
+    conversation.when_loaded(
         "InitProducerId", 1, transactional_id=transactional_id + "-other", transaction_timeout_ms=60_000
     )
     del conversation.answers[-2:]

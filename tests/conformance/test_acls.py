@@ -301,12 +301,12 @@ def test_init_producer_id(conversation: Conversation, version: int) -> None:
     create(conversation, deny_all_of_cluster(12))
     fields = {"transactional_id": None, "transaction_timeout_ms": 60_000}
     try:
-        conversation.settle("InitProducerId", version, **fields)
+        conversation.when_loaded("InitProducerId", version, **fields)
         create(conversation, everything)
-        conversation.settle("InitProducerId", version, **fields)
+        conversation.when_loaded("InitProducerId", version, **fields)
         denied = name_of(conversation, "transaction")
         create(conversation, acl(denied, READ, resource_type=TRANSACTIONAL_ID))
-        conversation.settle("InitProducerId", version, **(fields | {"transactional_id": denied}))
+        conversation.when_loaded("InitProducerId", version, **(fields | {"transactional_id": denied}))
     finally:
         open_cluster(conversation)
         without_acls(conversation, "*")

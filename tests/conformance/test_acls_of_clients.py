@@ -188,12 +188,12 @@ def test_leave_group(conversation: Conversation, version: int) -> None:
 def test_describe_groups(conversation: Conversation, version: int) -> None:
     more = {"include_authorized_operations": True} if version >= 3 else {}
     groups = [denied_group(conversation), denied_group(conversation, DESCRIBE)]
-    conversation.settle("DescribeGroups", version, groups=groups, **more)
+    conversation.when_loaded("DescribeGroups", version, groups=groups, **more)
 
 
 @case("DeleteGroups")
 def test_delete_groups(conversation: Conversation, version: int) -> None:
-    conversation.settle(
+    conversation.when_loaded(
         "DeleteGroups", version, groups_names=[denied_group(conversation, READ), denied_group(conversation, DELETE)]
     )
 
@@ -206,9 +206,9 @@ def test_offset_commit(conversation: Conversation, version: int) -> None:
     member = {"generation_id_or_member_epoch": -1, "member_id": ""} if version >= 1 else {}
     group = denied_group(conversation, READ)
     try:
-        conversation.settle("OffsetCommit", version, group_id=denied_group(conversation), topics=topics, **member)
-        conversation.settle("OffsetCommit", version, group_id=group, topics=topics, **member)
-        conversation.settle("OffsetCommit", version, group_id=group, topics=topics[:1], **member)
+        conversation.when_loaded("OffsetCommit", version, group_id=denied_group(conversation), topics=topics, **member)
+        conversation.when_loaded("OffsetCommit", version, group_id=group, topics=topics, **member)
+        conversation.when_loaded("OffsetCommit", version, group_id=group, topics=topics[:1], **member)
     finally:
         without_acls(conversation, denied)
 
@@ -220,7 +220,7 @@ def test_offset_fetch(conversation: Conversation, version: int) -> None:
     partition = {"partition_index": 0, "committed_offset": 3, "committed_metadata": "m"}
     committed = [{"name": name, "partitions": [partition]} for name in (allowed, denied)]
     without_acls(conversation, denied)
-    conversation.settle("OffsetCommit", 2, group_id=groups[1], topics=committed,
+    conversation.when_loaded("OffsetCommit", 2, group_id=groups[1], topics=committed,
                         generation_id_or_member_epoch=-1, member_id="")  # fmt: skip
     create(conversation, acl(denied, ALL, DENY))
     named = [{"name": name, "partition_indexes": [0, 1]} for name in (denied, allowed)]
@@ -230,10 +230,10 @@ def test_offset_fetch(conversation: Conversation, version: int) -> None:
                 continue
             if version >= 8:
                 rows = [{"group_id": group, "topics": topics} for group in groups]
-                conversation.settle("OffsetFetch", version, groups=rows, require_stable=False)
+                conversation.when_loaded("OffsetFetch", version, groups=rows, require_stable=False)
                 continue
             for group in groups:
-                conversation.settle("OffsetFetch", version, group_id=group, topics=topics)
+                conversation.when_loaded("OffsetFetch", version, group_id=group, topics=topics)
     finally:
         without_acls(conversation, denied)
 
@@ -244,12 +244,12 @@ def test_offset_delete(conversation: Conversation, version: int) -> None:
     group = denied_group(conversation, DELETE)
     create(conversation, acl(group, READ, resource_type=GROUP))
     partition = {"partition_index": 0, "committed_offset": 3, "committed_metadata": "m"}
-    conversation.settle("OffsetCommit", 2, group_id=group, topics=[{"name": allowed, "partitions": [partition]}],
+    conversation.when_loaded("OffsetCommit", 2, group_id=group, topics=[{"name": allowed, "partitions": [partition]}],
                         generation_id_or_member_epoch=-1, member_id="")  # fmt: skip
     topics = [{"name": name, "partitions": [{"partition_index": 0}]} for name in (denied, allowed)]
     try:
-        conversation.settle("OffsetDelete", version, group_id=denied_group(conversation, READ), topics=topics)
-        conversation.settle("OffsetDelete", version, group_id=group, topics=topics)
+        conversation.when_loaded("OffsetDelete", version, group_id=denied_group(conversation, READ), topics=topics)
+        conversation.when_loaded("OffsetDelete", version, group_id=group, topics=topics)
     finally:
         without_acls(conversation, denied)
 

@@ -137,7 +137,7 @@ def test_resource_named_twice(conversation: Conversation, version: int) -> None:
 @case("InitProducerId")
 def test_idempotent_producer(conversation: Conversation, version: int) -> None:
     """Each call gives another id, with epoch 0."""
-    given = [conversation.settle("InitProducerId", version, **producer(version))["producer_id"] for _ in range(2)]
+    given = [conversation.when_loaded("InitProducerId", version, **producer(version))["producer_id"] for _ in range(2)]
     conversation.say(len(set(given)))
 
 
@@ -151,7 +151,7 @@ def producer(version: int, **more: Any) -> dict[str, Any]:
 @case("InitProducerId")
 @pytest.mark.parametrize("timeout_ms", [0, -1, 2**31 - 1])
 def test_timeout_means_nothing_without_a_transaction(conversation: Conversation, version: int, timeout_ms: int) -> None:
-    conversation.settle("InitProducerId", version, **producer(version, transaction_timeout_ms=timeout_ms))
+    conversation.when_loaded("InitProducerId", version, **producer(version, transaction_timeout_ms=timeout_ms))
 
 
 @case("InitProducerId", [3, 4, 5])
@@ -159,25 +159,26 @@ def test_timeout_means_nothing_without_a_transaction(conversation: Conversation,
 def test_identity_without_a_transaction(conversation: Conversation, version: int, identity: tuple[int, int]) -> None:
     producer_id, epoch = identity
     fields = producer(version, producer_id=producer_id, producer_epoch=epoch)
-    conversation.settle("InitProducerId", version, **fields)
+    conversation.when_loaded("InitProducerId", version, **fields)
 
 
 @case("InitProducerId")
 def test_empty_transactional_id(conversation: Conversation, version: int) -> None:
-    conversation.settle("InitProducerId", version, **producer(version, transactional_id=""))
+    conversation.when_loaded("InitProducerId", version, **producer(version, transactional_id=""))
 
 
 @case("InitProducerId")
 def test_transactional_id(conversation: Conversation, version: int) -> None:
     transactional_id = f"{conversation.names.prefix}tx-{version}"
     await_coordinator(conversation, transactional_id)
-    conversation.settle("InitProducerId", version, **producer(version, transactional_id=transactional_id))
+    conversation.when_loaded("InitProducerId", version, **producer(version, transactional_id=transactional_id))
 
 
 @case("FindCoordinator")
 @pytest.mark.parametrize("kind", [0, 1])
 def test_find_coordinator(conversation: Conversation, version: int, kind: int) -> None:
-    conversation.settle("FindCoordinator", version, **coordinator(version, [conversation.names.prefix + "group"], kind))
+    keys = [conversation.names.prefix + "group"]
+    conversation.when_loaded("FindCoordinator", version, **coordinator(version, keys, kind))
 
 
 def coordinator(version: int, keys: list[str], kind: int = 0) -> dict[str, Any]:
@@ -188,8 +189,8 @@ def coordinator(version: int, keys: list[str], kind: int = 0) -> dict[str, Any]:
 @case("FindCoordinator", [4, 5, 6])
 def test_find_several_coordinators(conversation: Conversation, version: int) -> None:
     keys = [conversation.names.prefix + name for name in ("a", "b")]
-    conversation.settle("FindCoordinator", version, **coordinator(version, [*keys, keys[0]]))
-    conversation.settle("FindCoordinator", version, **coordinator(version, []))
+    conversation.when_loaded("FindCoordinator", version, **coordinator(version, [*keys, keys[0]]))
+    conversation.when_loaded("FindCoordinator", version, **coordinator(version, []))
 
 
 @case("FindCoordinator", range(1, 7))
@@ -200,4 +201,4 @@ def test_find_unknown_kind(conversation: Conversation, version: int, kind: int) 
 
 @case("FindCoordinator")
 def test_find_empty_group(conversation: Conversation, version: int) -> None:
-    conversation.settle("FindCoordinator", version, **coordinator(version, [""]))
+    conversation.when_loaded("FindCoordinator", version, **coordinator(version, [""]))

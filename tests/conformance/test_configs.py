@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.conversation import SETTLED_WITHIN_S, Conversation, case
+from tests.conformance.conversation import LOADED_WITHIN_S, Conversation, case
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -56,7 +56,7 @@ def alter(
 def describe(conversation: Conversation, topic: str, expected: dict[str, str] | None = None) -> None:
     """Compare the configurations of a topic, with Kafka after its broker has the expected ones."""
     resource = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": KEYS}
-    deadline = time.monotonic() + SETTLED_WITHIN_S
+    deadline = time.monotonic() + LOADED_WITHIN_S
     while True:
         fields: dict[str, Any] = {"resources": [resource], "include_synonyms": True, "include_documentation": False}
         answer = conversation.call("DescribeConfigs", 4, **fields)

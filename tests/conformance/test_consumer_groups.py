@@ -19,7 +19,7 @@ JOIN, LEAVE, LEAVE_STATIC = 0, -1, -2
 
 def beat(conversation: Conversation, version: int, group: str, member: str, epoch: int, **more: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {"group_id": group, "member_id": member, "member_epoch": epoch}
-    return conversation.settle("ConsumerGroupHeartbeat", version, **(fields | more))
+    return conversation.when_loaded("ConsumerGroupHeartbeat", version, **(fields | more))
 
 
 def join(

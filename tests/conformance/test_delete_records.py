@@ -82,7 +82,7 @@ def test_empty_partition(conversation: Conversation, version: int, before: int) 
 @pytest.mark.parametrize("name", ["no-such-topic", "", ".", "a b", "__consumer_offsets"])
 def test_unknown_topic(conversation: Conversation, version: int, name: str) -> None:
     full = conversation.names.prefix + name if name == "no-such-topic" else name
-    conversation.settle("FindCoordinator", 0, key="group")  # Kafka creates its internal topic
+    conversation.when_loaded("FindCoordinator", 0, key="group")  # Kafka creates its internal topic
     delete(conversation, version, (full, [(0, 0)]))
 
 

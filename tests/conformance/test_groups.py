@@ -20,8 +20,8 @@ JOIN_LAST, SYNC_LAST, LEAVE_LAST, COMMIT_LAST, FETCH_LAST = 9, 5, 5, 9, 9
 def new_group(conversation: Conversation) -> str:
     """A group of this case only, whose coordinator is ready."""
     group = f"{conversation.names.prefix}{uuid.uuid4()}"
-    conversation.settle("FindCoordinator", 0, key=group)
-    conversation.settle("OffsetFetch", 5, group_id=group, topics=[])
+    conversation.when_loaded("FindCoordinator", 0, key=group)
+    conversation.when_loaded("OffsetFetch", 5, group_id=group, topics=[])
     del conversation.answers[-2:]
     return group
 

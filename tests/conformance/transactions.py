@@ -124,7 +124,7 @@ def new_transactional_id(conversation: Conversation) -> str:
     transactional_id = f"{conversation.names.prefix}{uuid.uuid4()}"
     unnoted(
         conversation,
-        lambda: conversation.settle("FindCoordinator", 1, key=transactional_id, key_type=TRANSACTION),
+        lambda: conversation.when_loaded("FindCoordinator", 1, key=transactional_id, key_type=TRANSACTION),
     )
     return transactional_id
 
@@ -150,7 +150,7 @@ def when_free(conversation: Conversation, api: str, version: int, **fields: Any)
 
     def ask() -> dict[str, Any]:
         conversation.answers[:] = before
-        return conversation.settle(api, version, **fields)
+        return conversation.when_loaded(api, version, **fields)
 
     before = list(conversation.answers)
     return eventually(ask, lambda answer: CONCURRENT_TRANSACTIONS not in _errors(answer))

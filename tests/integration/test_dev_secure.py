@@ -123,4 +123,4 @@ def test_it_starts_again(dev: Dev) -> None:
     dev.process.log_path.unlink()
     dev.start()
     assert dev.librdkafka == before
-    wait_for(lambda: AdminClient(before).list_topics(timeout=60).topics, "topics are told", 60)
+    wait_for(lambda: AdminClient(before).list_topics(timeout=60).topics, "a client lists topics", 60)

@@ -26,7 +26,7 @@ class Load(Protocol):
     def next_step(self) -> Step:
         """The next step. Each step is run before the next one is created."""
 
-    async def settle(self) -> None:
+    async def until_all_answered(self) -> None:
         """Return when every request is answered. Raises LoadError if a response is wrong, and TimeoutError."""
 
 

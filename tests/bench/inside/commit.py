@@ -56,7 +56,7 @@ class CommitLoad:
         requests = list(zip(self._clients, frames, strict=True))
         return CommitStep(self._scene, receipts, requests, len(requests) * self._share)
 
-    async def settle(self) -> None:
+    async def until_all_answered(self) -> None:
         """See ``Load``."""
         if not self._leads_groups:
             await self._scene.lead_groups()

@@ -65,7 +65,7 @@ class FetchLoad:
     def write(self, data: bytes) -> None:
         self._producer.ask(data)
 
-    async def settle(self) -> None:
+    async def until_all_answered(self) -> None:
         """See ``Load``."""
         await self.scene.until_answered([self._producer, *(consumer.client for consumer in self._consumers)])
         self._producer.received.clear()

@@ -59,7 +59,7 @@ class ProduceLoad:
         batches = len(requests) * min(self._case.in_flight, REQUESTS_PER_CONNECTION)
         return ProduceStep(self._scene, self._receipts.popleft(), requests, batches)
 
-    async def settle(self) -> None:
+    async def until_all_answered(self) -> None:
         """See ``Load``."""
         for number in range(len(self._receipts)):
             self._scene.broker.say(self._receipts[number])

@@ -24,7 +24,7 @@ async def show(case: str) -> None:
         profiler.disable()
         batches += step.batches
     writes, entries = broker.writes - writes, broker.entries - entries
-    await load.settle()
+    await load.until_all_answered()
     rows = pstats.Stats(profiler).stats.items()  # type: ignore[attr-defined]
     python = sum(row[1] for (file, _, _), row in rows if file != "~")
     own = sum(row[1] for (file, _, _), row in rows if file == "~")

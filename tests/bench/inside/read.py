@@ -55,7 +55,7 @@ class ReadLoad:
             raise LoadError(f"an answer from {found.first_offset}, not from {self._offset}")
         self._offset += found.records_bytes // len(record_batch(RECORDS)) * RECORDS
 
-    async def settle(self) -> None:
+    async def until_all_answered(self) -> None:
         """See ``Load``."""
         await self.scene.until_answered([self.client])
         if not self._is_written:

@@ -50,14 +50,14 @@ class Worker:
             counter.request(TOGGLE)
             batches += step.batches
         counter.request(DUMP)
-        await load.settle()
+        await load.until_all_answered()
         return batches
 
 
 async def warm_up(load: Load) -> None:
     for _ in range(WARM_UP_STEPS):
         await load.next_step().run()
-        await load.settle()
+        await load.until_all_answered()
 
 
 async def measured_us(load: Load, at_least: int = SLICE_BATCHES) -> float:
@@ -69,7 +69,7 @@ async def measured_us(load: Load, at_least: int = SLICE_BATCHES) -> float:
         await step.run()
         used_ns += time.thread_time_ns() - begun_ns
         batches += step.batches
-    await load.settle()
+    await load.until_all_answered()
     return used_ns / batches / 1000
 
 

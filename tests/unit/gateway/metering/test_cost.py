@@ -30,7 +30,7 @@ async def _calls(scene: Scene) -> int:
     load = ProduceLoad(scene, CASE)
     for _ in range(WARM_UP_STEPS):
         await load.next_step().run()
-        await load.settle()
+        await load.until_all_answered()
     return min([await _calls_of_step(scene, load) for _ in range(COUNTED_STEPS)])
 
 
@@ -47,5 +47,5 @@ async def _calls_of_step(scene: Scene, load: ProduceLoad) -> int:
         scene.broker.say(scene.broker.answers())
     finally:
         sys.setprofile(None)
-    await load.settle()
+    await load.until_all_answered()
     return count
