@@ -183,7 +183,9 @@ async def _serve_until_signal(config: Config, ready: str | None) -> None:
 
 
 def _complain(text: str) -> int:
-    typer.echo(f"kafka-gateway: {text}", err=True)
+    """Print the last line, unless nobody reads the lines before it: then the process could not end."""
+    if logs.flush():
+        typer.echo(f"kafka-gateway: {text}", err=True)
     return 1
 
 

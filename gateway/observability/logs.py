@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sys
 import time
 from collections.abc import Callable, MutableMapping
-from contextlib import suppress
-from typing import Any, TextIO, cast
+from typing import Any
 
 import structlog
+
+from gateway.observability.log_output import LogOutput
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 SPARSE_S = 1.0
@@ -17,6 +19,9 @@ LINES_PER_S = 20
 """Of an event that concerns one client, such as a closed connection. Others have one line a second."""
 MAX_FACT_CHARACTERS = 1_000
 """Longer texts are cut: a client may choose a client id of 32 KB."""
+
+
+_log = structlog.get_logger()
 
 
 class SparseLog:
@@ -55,20 +60,28 @@ class SparseLog:
         write(event, left_out=self._left_out.pop(event, 0), **cut)
 
 
-class _StandardError:
-    """What cannot be written, because the disk is full or nobody reads it, is lost, and the gateway goes on."""
+def _dropped_line(count: int) -> str:
+    return str(structlog.wrap_logger(structlog.ReturnLogger()).error("log lines dropped", count=count))
 
-    def write(self, text: str) -> None:
-        with suppress(OSError, ValueError):
-            sys.stderr.write(text)
 
-    def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            sys.stderr.flush()
+_output = LogOutput(_dropped_line)
+
+
+class _OfLibraries(logging.Handler):
+    """Warnings of libraries become lines of this log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            _log.log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
+        except Exception:
+            self.handleError(record)
 
 
 def configure(level: str, *, json: bool | None = None) -> None:
-    """JSON if the output is not a terminal, columns if it is."""
+    """JSON if the output is not a terminal, columns if it is. The last lines are written when the process ends."""
+    _output.start()
+    atexit.register(flush)
+    logging.basicConfig(handlers=[_OfLibraries()], level=logging.WARNING)
     as_json = not sys.stderr.isatty() if json is None else json
     ending: list[structlog.types.Processor] = [structlog.processors.format_exc_info]
     if as_json:
@@ -83,8 +96,18 @@ def configure(level: str, *, json: bool | None = None) -> None:
             *ending,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _StandardError())),
+        logger_factory=lambda *_: _output,
     )
+
+
+def flush() -> bool:
+    """Wait until all lines are written. False if nobody reads them."""
+    return _output.flush()
+
+
+def dropped_lines() -> int:
+    """The number of lines that were dropped because standard error was not read in time."""
+    return _output.dropped
 
 
 def _escape(_logger: Any, _method: str, facts: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

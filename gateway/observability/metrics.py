@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from gateway.observability.logs import dropped_lines
 from protocol.kafka.errors import ErrorCode
 
 PREFIX = "kafka_gateway_"
@@ -202,6 +203,9 @@ class Metrics(Collector):
         """The tallies, latencies and cluster metrics, for the registry (this is a Collector)."""
         for kind, name, text, tally in self._tallies:
             yield kind(name, text, value=tally.value)  # type: ignore[call-arg]
+        yield CounterMetricFamily(
+            f"{PREFIX}log_lines_dropped", "Lines of the log that nobody read in time", value=dropped_lines()
+        )
         latency = HistogramMetricFamily(
             f"{PREFIX}request_latency_seconds", "Time from reading the whole request to encoding its response",
             labels=("api", "version"),
