@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +132,58 @@ async def test_partitions_are_served_before_everything_is() -> None:
             assert await answers() == [(503, "a task keeps failing\n")] * 2
     finally:
         await server.stop()
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[int]:
+    """The port of a server that is ready."""
+    port = free_port()
+    server = HealthServer(HttpSection(host=HOST, port=port), Metrics(), lambda: None, lambda: None)
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop()
+
+
+async def first_line(port: int, request: str = "GET /healthz") -> bytes:
+    """Of the answer, after which the server closes the connection."""
+    reader, writer = await asyncio.open_connection(HOST, port)
+    writer.write(f"{request} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    return answer.partition(b"\r\n")[0]
+
+
+async def test_pages_and_methods() -> None:
+    async with served() as port, asyncio.timeout(20):
+        assert await first_line(port, "GET /metrics") == b"HTTP/1.1 200 OK"
+        assert await first_line(port, "HEAD /healthz") == b"HTTP/1.1 200 OK"
+        assert await first_line(port, "GET /") == b"HTTP/1.1 404 Not Found"
+        assert await first_line(port, "POST /healthz") == b"HTTP/1.1 405 Method Not Allowed"
+
+
+async def test_connections_that_do_nothing_keep_no_probe_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the newest ones stay open."""
+    monkeypatch.setattr(health, "MAX_CONNECTIONS", 3)
+    async with served() as port, asyncio.timeout(20):
+        idle = [await asyncio.open_connection(HOST, port) for _ in range(10)]
+        assert await first_line(port) == b"HTTP/1.1 200 OK"
+        for reader, _ in idle[:8]:
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        assert not any(reader.at_eof() or reader.exception() for reader, _ in idle[-2:])
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_a_connection_that_does_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after the first bytes of a request."""
+    monkeypatch.setattr(health, "CONNECTION_S", 0.01)
+    async with served() as port, asyncio.timeout(20):
+        for sent in (b"", b"GET /metr"):
+            reader, writer = await asyncio.open_connection(HOST, port)
+            writer.write(sent)
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
