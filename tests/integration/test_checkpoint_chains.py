@@ -53,8 +53,8 @@ async def write(log: PartitionLog, producer_id: int, sequence: int) -> int:
     data = transactional(producer_id, sequence)
     header = parse_header(data)
     await log.prepare(header, SOURCE, time.monotonic())
-    known = log.transactions.verifications
-    if log.transactions.needs_verification(header):
+    known = log.transactional_writes.verifications
+    if log.transactional_writes.needs_verification(header):
         known.verified(known.begin(producer_id), producer_id, header.producer_epoch)
     written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -67,7 +67,8 @@ async def write(log: PartitionLog, producer_id: int, sequence: int) -> int:
 
 async def abort(log: PartitionLog, producer_id: int) -> None:
     await log.prepare_marker()
-    await log.transactions.append_marker(TransactionMarker(MarkerType.ABORT, producer_id, 0, 0), 0, MarkerForm())
+    marker = TransactionMarker(MarkerType.ABORT, producer_id, 0, 0)
+    await log.transactional_writes.append_marker(marker, 0, MarkerForm())
 
 
 async def open_transactions(log: PartitionLog, producer_ids: Sequence[int]) -> list[int]:

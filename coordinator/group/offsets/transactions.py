@@ -6,9 +6,9 @@ committed offset is stored with records that mark older pending offsets as super
 depend on the order of records.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -38,6 +38,9 @@ OWN_EPOCH_VERSION = 2
 
 NO_COORDINATOR_EPOCH = -1
 
+PART_OFFSETS = 1_000
+"""The offsets of a transaction that end in one append: some 20 ms of work."""
+
 EndReply = Callable[[ErrorCode], None]
 
 
@@ -61,26 +64,16 @@ class _CommittedOffsets(NamedTuple):
 
 
 @dataclass
-class _Ending:
-    """The end of a transaction, in flight."""
+class _Part:
+    """The end of some of a transaction's offsets: one append."""
 
-    marker: EndOfTransaction
     changes: dict[TransactionalOffsetKey, TransactionalOffsetValue | None] = field(default_factory=dict)
     committed: dict[str, _CommittedOffsets] = field(default_factory=dict)
     """The committed offsets, by group."""
     marker_epoch: MarkerEpochValue | None = None
-    """None if the log has this coordinator epoch already, or does not need it."""
-    is_partial: bool = False
-    """An append in flight decides whether the other offsets are valid."""
-    replies: list[EndReply] = field(default_factory=list)
-    waiting: list[Callable[[int], None]] = field(default_factory=list)
-    """Called with the current time after the end."""
+    """Only in the last part. None if the log has this coordinator epoch already, or does not need it."""
 
-    @cached_property
-    def groups(self) -> Set[str]:
-        return {key.group for key in self.changes}
-
-    def records(self) -> list[Record]:
+    def records(self, producer_id: int) -> list[Record]:
         """In this order the last records may be lost: the marker is sent again, and the rest is written then.
 
         First the offsets that are superseded by those of the transaction, then the transaction's offsets, then the
@@ -93,8 +86,24 @@ class _Ending:
         ]
         records = [*pending_records(superseded), *offsets, *pending_records(ended)]
         if self.marker_epoch is not None:
-            records.append(encode_record(MarkerEpochKey(self.marker.producer_id), self.marker_epoch))
+            records.append(encode_record(MarkerEpochKey(producer_id), self.marker_epoch))
         return records
+
+
+@dataclass
+class _Ending:
+    """The end of a transaction, one part after the other."""
+
+    marker: EndOfTransaction
+    groups: Set[str]
+    left: deque[TransactionalOffsetKey]
+    """The offsets of the parts that are not begun yet."""
+    marker_epoch: MarkerEpochValue | None = None
+    is_partial: bool = False
+    """Some offsets stay pending: an append in flight decides about them, or this coordinator has resigned."""
+    replies: list[EndReply] = field(default_factory=list)
+    waiting: list[Callable[[int], None]] = field(default_factory=list)
+    """Called with the current time after the end."""
 
 
 class OffsetTransactions:
@@ -221,9 +230,10 @@ class OffsetTransactions:
             return
         self._void_verifications(marker)
         self._doubted.discard(marker.producer_id)
-        ending = self._prepared(marker, now_ms)
+        ending = self._ending(marker, now_ms)
         ending.replies.append(reply)
-        self._write(ending, now_ms)
+        self._endings[marker.producer_id] = ending
+        self._write_next_part(ending, now_ms)
 
     def wait_for_end(self, group_id: str, then: Callable[[int], None]) -> bool:
         """Whether the end of a transaction with offsets of the group is in flight; if so, `then` is called after it.
@@ -250,6 +260,13 @@ class OffsetTransactions:
         if records:
             self._log.append(records, lambda error, now_ms: None, irrevocable=True)
 
+    def resign(self) -> None:
+        """Begin no further part of an end: the groups are not known here any more."""
+        for ending in self._endings.values():
+            if ending.left:
+                ending.left.clear()
+                ending.is_partial = True
+
     def _marker_error(self, marker: EndOfTransaction) -> ErrorCode:
         """A late marker must not end a newer transaction.
 
@@ -270,63 +287,75 @@ class OffsetTransactions:
             if verification.producer_id == marker.producer_id and is_ended:
                 verification.is_void = True
 
-    def _prepared(self, marker: EndOfTransaction, now_ms: int) -> _Ending:
-        ending = _Ending(marker)
-        for key in self._pending.of_producer(marker.producer_id):
-            if not marker.committed:
-                ending.changes[key] = None
-            elif self._is_decided(key):
-                self._prepare_commit(ending, key)
-            else:
-                ending.is_partial = True
+    def _ending(self, marker: EndOfTransaction, now_ms: int) -> _Ending:
+        keys = self._pending.of_producer(marker.producer_id)
+        ending = _Ending(marker, {key.group for key in keys}, deque(keys))
         known = self._marker_epochs.get(marker.producer_id)
         is_new = known is None or known.coordinator_epoch < marker.coordinator_epoch
         if is_new and marker.transaction_version < OWN_EPOCH_VERSION:
             ending.marker_epoch = MarkerEpochValue(marker.coordinator_epoch, now_ms)
         return ending
 
+    def _next_part(self, ending: _Ending) -> _Part:
+        part = _Part()
+        while ending.left and len(part.changes) < PART_OFFSETS:
+            key = ending.left.popleft()
+            if not ending.marker.committed:
+                part.changes[key] = None
+            elif self._is_decided(key):
+                self._prepare_commit(part, key)
+            else:
+                ending.is_partial = True
+        if not ending.left:
+            part.marker_epoch = ending.marker_epoch
+        return part
+
     def _is_decided(self, key: TransactionalOffsetKey) -> bool:
         """Whether no append in flight can change whether the offset is valid."""
         rivals = self._pending.of_partition(key.group, TopicPartition(key.topic, key.partition))
         return not any(map(self._pending.is_in_flight, rivals))
 
-    def _prepare_commit(self, ending: _Ending, key: TransactionalOffsetKey) -> None:
+    def _prepare_commit(self, part: _Part, key: TransactionalOffsetKey) -> None:
         value, of_group = self._pending.find(key), self._offsets_of(key.group)
         if value is not None and not value.superseded and of_group is not None:
             partition = TopicPartition(key.topic, key.partition)
-            ending.changes |= self._pending.superseded(key.group, partition, before=value.order)
-            ending.committed.setdefault(key.group, _CommittedOffsets(of_group, {})).values[partition] = value.offset
-        ending.changes[key] = None
+            part.changes |= self._pending.superseded(key.group, partition, before=value.order)
+            part.committed.setdefault(key.group, _CommittedOffsets(of_group, {})).values[partition] = value.offset
+        part.changes[key] = None
 
-    def _write(self, ending: _Ending, now_ms: int) -> None:
-        records = ending.records()
+    def _write_next_part(self, ending: _Ending, now_ms: int) -> None:
+        """Other requests have their turn until it is durable: all offsets of a large transaction are too much work."""
+        part = self._next_part(ending)
+        records = part.records(ending.marker.producer_id)
         if not records:
-            self._answer(ending, ErrorCode.NONE)
+            self._part_ended(ending, ErrorCode.NONE, now_ms)
             return
-        for of_group, values in ending.committed.values():
+        for of_group, values in part.committed.values():
             of_group.prepare(values)
-        self._endings[ending.marker.producer_id] = ending
-        self._pending.prepare(ending.changes)
+        self._pending.prepare(part.changes)
 
         def on_done(error: ErrorCode, now_ms: int) -> None:
-            del self._endings[ending.marker.producer_id]
-            (self._pending.abandon if error else self._pending.commit)(ending.changes)
-            for group_id, (of_group, values) in ending.committed.items():
+            (self._pending.abandon if error else self._pending.commit)(part.changes)
+            for group_id, (of_group, values) in part.committed.items():
                 if error:
                     of_group.abandon(values)
                 else:
                     self._on_changed(group_id, of_group.commit(values))
-            if not error and ending.marker_epoch is not None:
-                self._marker_epochs[ending.marker.producer_id] = ending.marker_epoch
-            self._answer(ending, error)
-            for then in ending.waiting:
-                then(now_ms)
+            if not error and part.marker_epoch is not None:
+                self._marker_epochs[ending.marker.producer_id] = part.marker_epoch
+            self._part_ended(ending, error, now_ms)
 
         self._log.append(records, on_done)
 
-    def _answer(self, ending: _Ending, error: ErrorCode) -> None:
+    def _part_ended(self, ending: _Ending, error: ErrorCode, now_ms: int) -> None:
+        if ending.left and not error:
+            self._write_next_part(ending, now_ms)
+            return
+        del self._endings[ending.marker.producer_id]
         for reply in ending.replies:
             reply(ErrorCode.NOT_LEADER_OR_FOLLOWER if error or ending.is_partial else ErrorCode.NONE)
+        for then in ending.waiting:
+            then(now_ms)
 
 
 def _highest_ended_epoch(marker: EndOfTransaction) -> int:

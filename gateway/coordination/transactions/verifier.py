@@ -86,14 +86,22 @@ class Verifier:
         if coordinator is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if coordinator.node_id == self._fleet.node_id and not add:
-            return self._verify_here(transactional_id, producer, partition)
+            return self._ask_here(transactional_id, producer, partition)
         question = self._question(coordinator, transactional_id, producer, add=add)
         answer = question.answers.get(partition)
         if answer is None:
             answer = question.answers[partition] = asyncio.get_running_loop().create_future()
         return await asyncio.shield(answer)
 
-    def _verify_here(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> ErrorCode:
+    def verify_here(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> ErrorCode | None:
+        """Like `verify` without `add`, but at once; None if this gateway does not coordinate the transaction."""
+        number = self._coordinators.partition_of(transactional_id)
+        coordinator = None if number is None else self._fleet.leader(TRANSACTION_STATE, number)
+        if coordinator is None or coordinator.node_id != self._fleet.node_id:
+            return None
+        return self._ask_here(transactional_id, producer, partition)
+
+    def _ask_here(self, transactional_id: str, producer: Producer, partition: TopicPartition) -> ErrorCode:
         asked = AddPartitionsRequest(transactional_id, producer, frozenset({partition}))
         return self._coordinators.run(
             transactional_id, lambda coordinator, now_ms: coordinator.verify_partitions(asked)[partition]

@@ -13,7 +13,7 @@ from coordinator.transaction.messages import Producer
 from coordinator.transaction.version_errors import Api, error_for_version
 from gateway.coordination.transactions.verifier import Verifier
 from gateway.errors import KafkaError
-from gateway.log.transactions.log_transactions import LogTransactions
+from gateway.log.transactions.transactional_writes import TransactionalWrites
 from gateway.requests.call import Call
 from protocol.kafka.batch import CRC_START, HEADER_BYTES, MAGIC_V2, TRANSACTIONAL_MASK, BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
@@ -56,40 +56,55 @@ def refused_as_whole(request: ProduceRequest) -> ErrorCode:
 async def _ask(
     verifier: Verifier,
     transactional_id: str,
-    transactions: LogTransactions,
+    writes: TransactionalWrites,
     producer: Producer,
     partition: TopicPartition,
     *,
     add: bool,
 ) -> ErrorCode:
     """CONCURRENT_TRANSACTIONS also if a marker came in the meantime: the answer may be about an earlier transaction."""
-    verification = transactions.verifications.begin(producer.id)
+    verification = writes.verifications.begin(producer.id)
     try:
         found = await verifier.verify(transactional_id, producer, partition, add=add)
-        if not found and not transactions.verifications.verified(verification, *producer):
+        if not found and not writes.verifications.verified(verification, *producer):
             return ErrorCode.CONCURRENT_TRANSACTIONS
         return found
     finally:
-        transactions.verifications.end(verification, producer.id)
+        writes.verifications.end(verification, producer.id)
 
 
 async def verify(
-    call: Call[ProduceRequest], transactions: LogTransactions, partition: TopicPartition, header: BatchHeader
+    call: Call[ProduceRequest], writes: TransactionalWrites, partition: TopicPartition, header: BatchHeader
 ) -> None:
     """Raises UnverifiedBatchError. A verification is valid until the transaction's marker arrives."""
     transactional_id = call.request.transactional_id
-    if transactional_id is None or not transactions.needs_verification(header):
+    if transactional_id is None or not writes.needs_verification(header):
         return
     producer = Producer(header.producer_id, header.producer_epoch)
     adds = call.version >= ADDING_VERSION
     loop = asyncio.get_running_loop()
     end_s = loop.time() + PATIENCE_S
-    while found := await _ask(call.cluster.verifier, transactional_id, transactions, producer, partition, add=adds):
+    while found := await _ask(call.cluster.verifier, transactional_id, writes, producer, partition, add=adds):
         if found is not ErrorCode.CONCURRENT_TRANSACTIONS or not adds or loop.time() >= end_s:
             break
         await asyncio.sleep(RETRY_S)
     if found:
         raise unverified(call.version, found)
+
+
+def verify_at_once(
+    call: Call[ProduceRequest], writes: TransactionalWrites, partition: TopicPartition, header: BatchHeader
+) -> None:
+    """Verify the batch if this gateway coordinates its transaction: that needs no waiting. Otherwise nothing is done,
+    and `verify` has to be called; it also finds the errors."""
+    transactional_id = call.request.transactional_id
+    if transactional_id is None or call.version >= ADDING_VERSION:
+        return
+    producer = Producer(header.producer_id, header.producer_epoch)
+    if call.cluster.verifier.verify_here(transactional_id, producer, partition) is ErrorCode.NONE:
+        verification = writes.verifications.begin(producer.id)
+        writes.verifications.verified(verification, *producer)
+        writes.verifications.end(verification, producer.id)
 
 
 def unverified(version: int, found: ErrorCode) -> UnverifiedBatchError:

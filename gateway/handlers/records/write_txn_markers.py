@@ -15,7 +15,7 @@ from coordinator.fleet.leadership import PartitionRole
 from coordinator.group.messages import EndOfTransaction
 from gateway.coordination.groups.group_markers import write_group_marker
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import fan_out
+from gateway.fan_out import fan_out, sliced
 from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions.marker_appends import MarkerForm
 from gateway.observability.logs import LINES_PER_S, SparseLog
@@ -60,9 +60,9 @@ async def write_markers(
     """
     asked = [
         (marker, topic.name, partition)
-        for marker in request.markers
-        for topic in marker.topics
-        for partition in topic.partition_indexes
+        async for marker in sliced(request.markers)
+        async for topic in sliced(marker.topics)
+        async for partition in sliced(topic.partition_indexes)
     ]
     end_s = asyncio.get_running_loop().time() + REQUEST_S
     codes = iter(await fan_out(lambda each: _write_in_time(cluster, still_wanted, end_s, *each), asked))
@@ -75,13 +75,13 @@ async def write_markers(
                         name=topic.name,
                         partitions=[
                             _Partition(partition_index=partition, error_code=next(codes))
-                            for partition in topic.partition_indexes
+                            async for partition in sliced(topic.partition_indexes)
                         ],
                     )
-                    for topic in marker.topics
+                    async for topic in sliced(marker.topics)
                 ],
             )
-            for marker in request.markers
+            async for marker in sliced(request.markers)
         ]
     )
 
@@ -118,7 +118,7 @@ async def _write(
         _check_leads(cluster, name, partition)
         if not still_wanted():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the sender's connection is closed")
-        await partition_log.transactions.append_marker(marker, written.transaction_version, form)
+        await partition_log.transactional_writes.append_marker(marker, written.transaction_version, form)
     except (KafkaError, PulsarError, TimeoutError, OSError) as error:
         code = error_code(error)
         log.info("marker not written", topic=name, partition=partition, marker=marker, code=code.name, error=str(error))

@@ -35,6 +35,7 @@ MAX_ENDED = 1_000
 """The number of ended producers in a checkpoint (about 20 KB). An earlier coordinator's marker comes soon, if late."""
 _VERSION, _FIRST_WITH_ENDED = 1, 1
 _HEAD = struct.Struct(">bqqqqqqi")
+_HEAD_CHARACTERS = 4 * -(-_HEAD.size // 3)
 _COUNT = struct.Struct(">i")
 _OPEN = struct.Struct(">qhiq")
 _ENDED = struct.Struct(">qhi")
@@ -77,6 +78,22 @@ def encode_checkpoint(checkpoint: Checkpoint) -> str:
     parts += [_ENDED.pack(producer_id, *epochs) for producer_id, epochs in ended.items()]
     parts += [_ABORTED.pack(*each) for each in aborted]
     return b64encode(b"".join(parts)).decode()
+
+
+def decode_place(text: str) -> Checkpoint:
+    """The checkpoint without its transactions, which are not checked: this takes no longer if there are many.
+
+    Raises MalformedCheckpointError.
+    """
+    try:
+        head = b64decode(text[:_HEAD_CHARACTERS], validate=True)
+        version, ledger_id, entry_id, offset, before_ledger, before_entry, aborted_from, _ = _HEAD.unpack_from(head)
+    except (ValueError, struct.error) as error:
+        raise MalformedCheckpointError(str(error)) from error
+    if not (0 <= version <= _VERSION and 0 <= aborted_from <= offset):
+        raise MalformedCheckpointError(f"version {version}, from {aborted_from} to {offset}")
+    before = Position(before_ledger, before_entry)
+    return Checkpoint(Position(ledger_id, entry_id), offset, {}, aborted_from=aborted_from, before=before)
 
 
 def decode_checkpoint(text: str) -> Checkpoint:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import NamedTuple
 
 from gateway.log.entries.entry_stream import read_entries
@@ -20,6 +21,7 @@ from gateway.log.transactions.checkpoint import (
     Checkpoint,
     MalformedCheckpointError,
     decode_checkpoint,
+    decode_place,
     encode_checkpoint,
 )
 from gateway.log.transactions.cleaned import end_of_view
@@ -36,6 +38,8 @@ MOST_ABORTED = 4_096
 """One checkpoint has about this number of aborted transactions at most (180 KB). If none was written for longer, for
 example because other clusters wrote the log, several checkpoints are written later, one after the other: an entry
 has no room for all of these transactions."""
+LARGE_CHARACTERS = 256 * 1024
+"""A checkpoint of this length is decoded in a thread: it has some thousands of open transactions, and takes 10 ms."""
 LOOK_BACK_ENTRIES = (1, 8, 64)
 """The numbers of entries at the log's end that are searched for a checkpoint: native producers may have written after
 it. If they wrote more, a property of the managed ledger has the position of a checkpoint that is not very old."""
@@ -122,21 +126,31 @@ class Checkpoints:
 
     def seen(self, entry: Entry) -> None:
         """An entry was read that another gateway may have written."""
-        found = checkpoint_of(entry)
+        found = checkpoint_of(entry, decode_place if _has_large(entry) else decode_checkpoint)
         if found is not None:
             self.written(entry.position, found.offset)
 
 
-def checkpoint_of(entry: Entry) -> Checkpoint | None:
+def checkpoint_of(entry: Entry, decode: Callable[[str], Checkpoint]) -> Checkpoint | None:
     """The checkpoint that the entry itself has."""
     text = _property(entry, CHECKPOINT)
     if text is None:
         return None
     try:
-        found = decode_checkpoint(text)
+        found = decode(text)
     except MalformedCheckpointError:  # gateways never write malformed checkpoints
         return None
     return found if max(found.position, found.before) < entry.position else None
+
+
+async def _read_checkpoint_of(resources: Resources, topic: str, entry: Entry) -> Checkpoint | None:
+    if _has_large(entry):
+        return await resources.decoding.run(partial(checkpoint_of, entry, decode_checkpoint), topic)
+    return checkpoint_of(entry, decode_checkpoint)
+
+
+def _has_large(entry: Entry) -> bool:
+    return len(_property(entry, CHECKPOINT) or "") >= LARGE_CHARACTERS
 
 
 async def find_last(
@@ -153,7 +167,7 @@ async def find_last(
         entry = await _last_with_some(resources, topic, last, count, compacted=compacted)
         if entry is None:
             continue
-        found = checkpoint_of(entry)
+        found = await _read_checkpoint_of(resources, topic, entry)
         if found is not None:
             return entry.position, found
         return await _found_at(resources, topic, _named_by(entry), compacted=compacted)
@@ -186,7 +200,7 @@ async def read_checkpoint(
         async for entry in entries:
             if entry.position != position:
                 break
-            found = checkpoint_of(entry)
+            found = await _read_checkpoint_of(resources, topic, entry)
             if found is None:
                 raise MalformedCheckpointError(f"the entry at {position} has no checkpoint")
             return found

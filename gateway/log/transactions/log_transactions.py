@@ -1,23 +1,22 @@
-"""The transactions of one log: which are open and aborted up to its end, and the markers that end them here.
+"""The transactions of one log: which are open and aborted up to its end.
 
 The state is a function of the log's prefix, and changes in the same turn of the event loop as the log's end: any
 gateway may answer by it. If a log never had a transaction, the bounds that it was opened with say so. Otherwise the
 log is read from its newest checkpoint on (`checkpoints`), or from its flag (`bounds.transaction_flag`). Entries that
 the follower skipped are read in the same way. Older aborted transactions are looked up when a client reads there.
-Only the leader appends.
+What the leader may append: `transactional_writes`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 import structlog
 
 from gateway.background import run_shared
-from gateway.errors import KafkaError
 from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.bounds.log_end import LogEnd
 from gateway.log.bounds.transaction_flag import flagged_position, write_flag
@@ -30,15 +29,13 @@ from gateway.log.transactions.checkpoint import MAX_ENDED, NO_ENTRY, Checkpoint,
 from gateway.log.transactions.checkpoints import KEPT_EVERY, Checkpoints, NextTag, Tag, find_last, keep, read_checkpoint
 from gateway.log.transactions.cleaned import CleanedPlace
 from gateway.log.transactions.events import EntryEvents, events_of
-from gateway.log.transactions.marker_appends import AppendControl, MarkerAppends, MarkerForm
 from gateway.log.transactions.past_aborted import EVERYTHING, PastAborted
 from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
-from gateway.log.transactions.verifications import VerificationLostError, Verifications
+from gateway.log.transactions.verifications import Verifications
 from gateway.pulsar.position import Position
-from protocol.kafka.batch import NO_PRODUCER_EPOCH, BatchHeader
-from protocol.kafka.errors import ErrorCode
-from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
+from protocol.kafka.batch import NO_PRODUCER_EPOCH
+from protocol.kafka.transaction_marker import MarkerType
 
 RETRY_S = 1.0
 """After this time, a log whose transactions could not be read is read again, if fetches wait for that."""
@@ -59,17 +56,12 @@ class LogTransactions:
         end: LogEnd[Any],
         start: LogStart,
         waiters: Waiters,
-        append: AppendControl,
-        fence: Callable[[int, int], None],
         tag_entries: Callable[[NextTag], None],
         is_compacted: Callable[[], bool],
         drop_cached: Callable[[], None],
     ) -> None:
-        """``fence`` refuses batches of earlier epochs of a producer from now on.
-
-        ``tag_entries`` sets the function that returns what each entry carries from now on. ``drop_cached`` has readers
-        read all entries again.
-        """
+        """``tag_entries`` sets the function that returns what each entry carries from now on. ``drop_cached`` has
+        readers read all entries again."""
         self.verifications = Verifications()
         self.loaded = bounds.flag is None
         """Whether the open and the aborted transactions up to the log's end are known."""
@@ -78,10 +70,10 @@ class LogTransactions:
         self._end = end
         self._start = start
         self._waiters = waiters
-        self._fence = fence
         self._flag: Position | None = None
         self._flagging = SharedRun(self._find_or_write_flag)
-        self._state = PartitionTransactions()
+        self.state = PartitionTransactions()
+        """Whole only if ``loaded``."""
         self._seen = False
         self._position = bounds.last if bounds.flag is None else bounds.flag
         """The last entry that the state covers. ``_next_offset`` is the offset after it."""
@@ -91,9 +83,6 @@ class LogTransactions:
         """Events that arrived in the meantime, while older entries are read. None if some events were missed."""
         self._failed = False
         """The last load has failed, RETRY_S ago at most."""
-        self._markers = MarkerAppends(append)
-        self._doubted: dict[int, None] = {}
-        """Producers whose open transactions may be unknown to their coordinators."""
         self.checkpoints = Checkpoints()
         self._looked_for_checkpoint = False
         self._written = 0
@@ -128,7 +117,7 @@ class LogTransactions:
         if not self.loaded or (self._flag is not None and self._cleaned.is_outdated):
             return fetch_offset
         offset = max(fetch_offset, self._start.offset)
-        if offset >= self._state.aborted_from:
+        if offset >= self.state.aborted_from:
             return EVERYTHING
         found = self._past.known_to(offset)
         return found if found > offset else fetch_offset
@@ -137,15 +126,15 @@ class LogTransactions:
     def last_stable_offset(self) -> int:
         """All transactions up to this offset are decided. Valid only if ``loaded``."""
         end_offset = self._end.next_offset
-        if not self._state.open:
+        if not self.state.open:
             return end_offset
-        return max(self._start.offset, self._state.last_stable_offset(end_offset))
+        return max(self._start.offset, self.state.last_stable_offset(end_offset))
 
     def aborted_between(self, fetch_offset: int, upper_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in this range, in the order of their beginnings. Valid only if they are
         ``known_to`` its end."""
-        from_offset = self._state.aborted_from
-        found = self._state.aborted_between(max(fetch_offset, from_offset), upper_offset)
+        from_offset = self.state.aborted_from
+        found = self.state.aborted_between(max(fetch_offset, from_offset), upper_offset)
         if max(fetch_offset, self._start.offset) >= from_offset:
             return found
         return _in_order(self._past.between(max(fetch_offset, self._start.offset), upper_offset) + found)
@@ -162,23 +151,22 @@ class LogTransactions:
 
     def of_producer(self, producer_id: int) -> OpenTransaction | None:
         """The producer's open transaction. Valid only if ``loaded``."""
-        return self._state.open.get(producer_id)
+        return self.state.open.get(producer_id)
 
     @property
     def open(self) -> Mapping[int, OpenTransaction]:
         """The open transactions by producer id. Valid only if ``loaded``."""
-        return self._state.open
+        return self.state.open
 
     def has_open(self, producer_id: int) -> bool | None:
         """Whether the producer has an open transaction; None if that is not known now."""
-        if producer_id in self._state.open:
+        if producer_id in self.state.open:
             return True
         return False if self.loaded else None
 
     def doubt(self, producer_id: int) -> None:
         """Verify the producer's batches again until a marker ends its transaction, although that is open."""
-        self.verifications.forget(producer_id)
-        self._doubted[producer_id] = None
+        self.verifications.doubt(producer_id)
 
     def is_doubted(self, producer_id: int, first_offset: int) -> bool:
         """Whether the transaction that began there is still open, and no batch of it was verified since the doubt."""
@@ -188,36 +176,7 @@ class LogTransactions:
 
     def coordinator_epoch(self, producer_id: int) -> int:
         """The coordinator epoch of the producer's last marker in this log; -1 if none is known."""
-        return self._state.coordinator_epoch(producer_id)
-
-    def needs_verification(self, header: BatchHeader) -> bool:
-        """Whether the coordinator has to verify this batch before it is appended. False if its epoch is fenced."""
-        if not self.loaded:
-            return True
-        if self._is_fenced(header):
-            return False
-        if self.verifications.include(header.producer_id, header.producer_epoch):
-            return False
-        found = self._state.open.get(header.producer_id)
-        is_open = found is not None and found.producer_epoch == header.producer_epoch
-        return not is_open or header.producer_id in self._markers or header.producer_id in self._doubted
-
-    def _is_fenced(self, header: BatchHeader) -> bool:
-        found = self._state.open.get(header.producer_id)
-        return found is not None and header.producer_epoch < found.producer_epoch
-
-    def check(self, header: BatchHeader) -> None:
-        """Check that a producer's batch, verified if necessary, may be appended. Raises KafkaError."""
-        if header.is_transactional:
-            if not self.loaded:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being read")
-            if self._is_fenced(header):
-                raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
-            if self.needs_verification(header):
-                raise VerificationLostError
-        elif self._state.open and header.producer_id in self._state.open:
-            text = f"Expected transactional write from producer {header.producer_id}"
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
+        return self.state.coordinator_epoch(producer_id)
 
     # The log grows
 
@@ -245,18 +204,17 @@ class LogTransactions:
     def _take(self, entry: EntryEvents) -> None:
         is_much = False
         for event in entry.events:
-            event.apply_to(self._state)
+            event.apply_to(self.state)
             if event.marker is not None:
-                self.verifications.forget(event.producer_id)
-                self._doubted.pop(event.producer_id, None)
+                self.verifications.ended(event.producer_id)
                 if event.marker.type is MarkerType.ABORT:
                     is_much = self.checkpoints.aborted() or is_much
         if is_much:
             self.checkpoints.keep_place(self._place(entry.position, entry.next_offset))
         self._seen = self._seen or bool(entry.events)
         newest = self.checkpoints.newest
-        if self._state.aborted_count > MAX_ABORTED and newest is not None:
-            self._state.keep_aborted(KEPT_ABORTED, told_below=newest.offset)
+        if self.state.aborted_count > MAX_ABORTED and newest is not None:
+            self.state.keep_aborted(KEPT_ABORTED, told_below=newest.offset)
             self._past.extended(newest.entry)
         if entry.events and self._flag is None:  # for example another cluster's transactions
             self._flagging.start()
@@ -283,16 +241,16 @@ class LogTransactions:
         place = kept or self._place(self._position, self._next_offset)
         newest = self.checkpoints.newest
         since, before = (0, NO_ENTRY) if newest is None else (newest.offset, newest.entry)
-        aborted = tuple(self._state.aborted_from_to(since, place.offset))
+        aborted = tuple(self.state.aborted_from_to(since, place.offset))
         return place._replace(aborted=aborted, aborted_from=since, before=before)
 
     def cleaned_to(self, position: Position, offset: int, aborted: Sequence[AbortedTransaction]) -> Checkpoint:
         """Behind this entry, below which all is decided and only these may still have records. If it is ``loaded``."""
-        return Checkpoint(position, offset, {}, tuple(aborted), ended=self._state.last_ended(MAX_ENDED))
+        return Checkpoint(position, offset, {}, tuple(aborted), ended=self.state.last_ended(MAX_ENDED))
 
     def _place(self, position: Position, next_offset: int) -> Checkpoint:
         """The open transactions after this entry, up to which all is applied, and the ones that ended last."""
-        return Checkpoint(position, next_offset, dict(self._state.open), ended=self._state.last_ended(MAX_ENDED))
+        return Checkpoint(position, next_offset, dict(self.state.open), ended=self.state.last_ended(MAX_ENDED))
 
     # Loading
 
@@ -350,7 +308,7 @@ class LogTransactions:
     def _forget(self) -> None:
         """Begin at the flag again."""
         self.loaded = self._looked_for_checkpoint = False
-        self._state, self._position = PartitionTransactions(), self._flag or FROM_THE_START
+        self.state, self._position = PartitionTransactions(), self._flag or FROM_THE_START
         self.checkpoints, self._past = Checkpoints(), PastAborted(NO_ENTRY)
         self._cleaned.forget()
 
@@ -360,7 +318,7 @@ class LogTransactions:
             past, cleaned, offset = self._past, self._cleaned.place, max(fetch_offset, self._start.offset)
             entry, found = past.wanted(offset), None
             if cleaned is not None and entry <= cleaned.position:
-                past.ended(cleaned.position, self._state.aborted_from, cleaned.aborted, cleaned.offset)
+                past.ended(cleaned.position, self.state.aborted_from, cleaned.aborted, cleaned.offset)
                 continue
             if entry != NO_ENTRY:
                 compacted = cleaned is not None
@@ -370,7 +328,7 @@ class LogTransactions:
             if found is not None:
                 past.found(entry, found, offset)
             elif not await self._cleaned.moved():
-                past.ended(entry, self._state.aborted_from)
+                past.ended(entry, self.state.aborted_from)
 
     async def _begin_at_checkpoint(self) -> None:
         compacted = self._cleaned.place is not None
@@ -378,7 +336,7 @@ class LogTransactions:
         self._looked_for_checkpoint = True
         if found is not None and found[1].position > self._position:
             entry, checkpoint = found
-            self._state, self._position = checkpoint.transactions(), checkpoint.position
+            self.state, self._position = checkpoint.transactions(), checkpoint.position
             self._past, self._seen = PastAborted(checkpoint.before), True
             self.checkpoints.written(entry, checkpoint.offset)
 
@@ -389,7 +347,7 @@ class LogTransactions:
         cleaned = self._cleaned.place
         assert cleaned is not None
         if cleaned.position > self._position or read_meanwhile:
-            self._state, self._position = cleaned.transactions(), cleaned.position
+            self.state, self._position = cleaned.transactions(), cleaned.position
             self._past, self._seen = PastAborted(NO_ENTRY), True
             self._drop_cached()  # it does not name aborted records that were compacted away earlier
         return True
@@ -447,32 +405,6 @@ class LogTransactions:
         if flag is not None:
             self._flag = flag
             self._tag_entries(self.next_tag)
-
-    # Markers
-
-    def append_marker(
-        self, marker: TransactionMarker, transaction_version: int, form: MarkerForm
-    ) -> Awaitable[None]:
-        """Completes when the marker is in the log. Fails when it is not, or perhaps is, but will not be later.
-
-        Only for the leader, after ``prepare_to_append``: all that others wrote before is known. Raises KafkaError.
-        """
-        under_way = self._markers.find(marker)
-        if under_way is not None:
-            return under_way
-        self._check(marker, transaction_version)
-        self.verifications.forget(marker.producer_id)
-        self._fence(marker.producer_id, marker.producer_epoch)
-        return self._markers.append(marker, form)
-
-    def _check(self, marker: TransactionMarker, transaction_version: int) -> None:
-        """Check that the marker may be appended. Batches in flight count, too. Raises KafkaError."""
-        if not self.loaded:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being read")
-        coming_epoch = self.verifications.epoch(marker.producer_id)
-        error = self._state.marker_error(marker, transaction_version, coming_epoch)
-        if error:
-            raise KafkaError(error)
 
     def close(self) -> None:
         if self._loading is not None:

@@ -67,17 +67,13 @@ class PartitionTransactions:
         """
         in_order = sorted((open_ or {}).items(), key=lambda item: item[1].first_offset)
         self._open = dict(in_order)
-        """By producer id, the oldest transaction first."""
+        self.open: Mapping[int, OpenTransaction] = self._open
+        """The open transactions by producer id, the oldest first. A view that changes."""
         self._ended: OrderedDict[int, EndedTransaction] = OrderedDict(ended or {})
         self._aborted: list[AbortedTransaction] = []
         """The aborted transactions in the order of their markers."""
         self._start_offset = 0
         self.aborted_from = aborted_from
-
-    @property
-    def open(self) -> Mapping[int, OpenTransaction]:
-        """The open transactions by producer id, the oldest first. A view that changes."""
-        return self._open
 
     def last_ended(self, most: int) -> dict[int, EndedTransaction]:
         """The producers that ended a transaction last, at most ``most``, by producer id, the latest at the end."""

@@ -27,6 +27,8 @@ class Verifications:
         self._epochs: dict[int, int] = {}
         """The epochs of the verified producers."""
         self._asked: dict[int, set[Verification]] = {}
+        self._doubted: dict[int, None] = {}
+        """Producers whose open transactions may be unknown to their coordinators."""
 
     def epoch(self, producer_id: int) -> int:
         """The producer epoch of the verified transaction; -1 if there is none."""
@@ -65,3 +67,17 @@ class Verifications:
         """A marker of the producer is about to be written, or was written."""
         self._epochs.pop(producer_id, None)
         self._asked.pop(producer_id, None)
+
+    def ended(self, producer_id: int) -> None:
+        """A marker of the producer is in the log."""
+        self.forget(producer_id)
+        self._doubted.pop(producer_id, None)
+
+    def doubt(self, producer_id: int) -> None:
+        """Until a marker is in the log, the producer's open transaction is no proof: its batches are verified again."""
+        self.forget(producer_id)
+        self._doubted[producer_id] = None
+
+    def is_doubted(self, producer_id: int) -> bool:
+        """Whether the producer was doubted since its last marker, although it may have been verified after that."""
+        return producer_id in self._doubted

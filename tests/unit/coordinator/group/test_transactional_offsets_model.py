@@ -1,7 +1,8 @@
 """Random histories of a group's offsets, committed plainly and in transactions, compared with a reference model.
 
 The log is slow, refuses some appends, and loses appends in flight when the coordinator crashes: an append of many
-records may then be torn. Of the remaining log, only the last record of each key is loaded, in any order.
+records may then be torn. A transaction ends in appends of one offset, of two, or of all. Of the remaining log, only the
+last record of each key is loaded, in any order.
 
 In the reference, an offset has the position at which it was stored. The last valid offset wins: plain commits are valid
 immediately, those of a transaction when it is committed, all until they are deleted.
@@ -11,11 +12,13 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from coordinator.group.messages import DeleteOffsetsResponse, FetchedOffset, FetchOffsetsRequest, OffsetToCommit
+from coordinator.group.offsets import transactions
 from coordinator.group.records.offset_commit import OffsetCommitValue
 from coordinator.group.records.transactional_offset import TransactionalOffsetValue
 from coordinator.log import OnAppended, Record
@@ -72,8 +75,10 @@ class TaggedLog(GroupLog):
 
 
 class OffsetsLife(RuleBasedStateMachine):
-    @initialize()
-    def start(self) -> None:
+    @initialize(part_offsets=st.sampled_from([1, 2, transactions.PART_OFFSETS]))
+    def start(self, part_offsets: int) -> None:
+        self._restored = pytest.MonkeyPatch()
+        self._restored.setattr(transactions, "PART_OFFSETS", part_offsets)
         self.h = self.new_harness()
         self.h.load()
         self.producers = [Producer(number) for number in range(3)]
@@ -85,6 +90,9 @@ class OffsetsLife(RuleBasedStateMachine):
         self.fates: dict[tuple[int, int], bool] = {}
         self.ever_stored: set[int] = set()
         self.answers: list[tuple[dict[TopicPartition, OffsetToCommit], Parked[Any]]] = []
+
+    def teardown(self) -> None:
+        self._restored.undo()
 
     def new_harness(self) -> Harness:
         h = Harness(auto=False, load=False)

@@ -104,6 +104,15 @@ async def test_the_own_coordinator_is_asked_at_once() -> None:
     assert scene.peers.asked.empty()
 
 
+def test_only_the_own_coordinator_answers_without_waiting() -> None:
+    scene = Scene()
+    assert scene.verifier.verify_here("a0", PRODUCER, FIRST) is ErrorCode.NONE
+    assert scene.verifier.verify_here("a0", PRODUCER, SECOND) is ErrorCode.TRANSACTION_ABORTABLE
+    assert scene.verifier.verify_here("a1", PRODUCER, FIRST) is None
+    scene.coordinators.is_known = False
+    assert scene.verifier.verify_here("a0", PRODUCER, FIRST) is None
+
+
 async def test_partitions_of_one_moment_are_added_together() -> None:
     scene = Scene()
     answers = [scene.ask("a0", FIRST, add=True), scene.ask("a0", SECOND, add=True), scene.ask("b0", FIRST, add=True)]

@@ -12,7 +12,7 @@ from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import Producer
 from gateway.handlers.records import verification
 from gateway.handlers.records.verification import UnverifiedBatchError, verify
-from gateway.log.transactions.log_transactions import LogTransactions
+from gateway.log.transactions.transactional_writes import TransactionalWrites
 from gateway.log.transactions.verifications import Verifications
 from gateway.requests.call import Call
 from protocol.kafka.batch import parse_header
@@ -40,10 +40,10 @@ class Scene:
             version=version,
             cluster=SimpleNamespace(verifier=SimpleNamespace(verify=self._answer)),
         )
-        transactions: Any = SimpleNamespace(verifications=self.verifications, needs_verification=lambda header: True)
+        writes: Any = SimpleNamespace(verifications=self.verifications, needs_verification=lambda header: True)
         try:
             await verify(
-                cast(Call[ProduceRequest], call), cast(LogTransactions, transactions), TopicPartition("t", 0),
+                cast(Call[ProduceRequest], call), cast(TransactionalWrites, writes), TopicPartition("t", 0),
                 self.header,
             )  # fmt: skip
         except UnverifiedBatchError as error:
@@ -61,6 +61,12 @@ class Scene:
     def marker_comes(self) -> ErrorCode:
         self.verifications.forget(ID)
         return ErrorCode.NONE
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is."""
+    monkeypatch.setattr(verification, "PATIENCE_S", 60.0)
 
 
 async def test_it_is_asked_once() -> None:

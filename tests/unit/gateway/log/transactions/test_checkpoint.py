@@ -11,6 +11,7 @@ from gateway.log.transactions.checkpoint import (
     Checkpoint,
     MalformedCheckpointError,
     decode_checkpoint,
+    decode_place,
     encode_checkpoint,
 )
 from gateway.log.transactions.checkpoints import AGAIN_AFTER_ENTRIES, Checkpoints
@@ -160,6 +161,21 @@ GOOD = encode_checkpoint(Checkpoint(HERE, 5, {1: OpenTransaction(0, 4)}))
 def test_what_is_no_checkpoint(text: str) -> None:
     with pytest.raises(MalformedCheckpointError):
         decode_checkpoint(text)
+
+
+def test_a_place_without_its_transactions() -> None:
+    """These are not decoded: there may be very many."""
+    whole = Checkpoint(
+        HERE, 90, {1: OpenTransaction(0, 5)}, (AbortedTransaction(2, 30, 40, 5),), 20, Position(2, 3),
+        {3: EndedTransaction(0, 1)},
+    )  # fmt: skip
+    assert decode_place(encode_checkpoint(whole)) == whole._replace(open={}, aborted=(), ended={})
+
+
+@pytest.mark.parametrize("text", ["", "no base64", "é", "Ag" + GOOD[2:], encode_checkpoint(Checkpoint(HERE, -1, {}))])
+def test_what_is_no_place(text: str) -> None:
+    with pytest.raises(MalformedCheckpointError):
+        decode_place(text)
 
 
 def test_one_that_does_not_fit_is_not_made_for_each_entry() -> None:

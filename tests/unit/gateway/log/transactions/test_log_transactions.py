@@ -47,9 +47,8 @@ async def test_an_open_transaction_holds_up_the_stable_end(scene: TransactionSce
 
 async def test_no_epoch_is_verified_without_a_verification(scene: TransactionScene) -> None:
     await scene.log.transactions.prepare()
-    assert all(
-        scene.log.transactions.needs_verification(parse_header(transactional(7, 0, epoch))) for epoch in (-2, -1, 0, 1)
-    )
+    headers = [parse_header(transactional(7, 0, epoch)) for epoch in (-2, -1, 0, 1)]
+    assert all(scene.log.transactional_writes.needs_verification(header) for header in headers)
 
 
 async def test_a_marker_is_a_control_batch_with_an_offset_of_its_own(scene: TransactionScene) -> None:
@@ -119,7 +118,7 @@ async def test_unverified_batches_are_refused(scene: TransactionScene) -> None:
 
 
 async def test_a_marker_undoes_verifications(scene: TransactionScene) -> None:
-    verifications = scene.log.transactions.verifications
+    verifications = scene.log.transactional_writes.verifications
     under_way = verifications.begin(7)
     await scene.begin(7)
     assert await scene.begin(7, verified=False)
@@ -128,6 +127,26 @@ async def test_a_marker_undoes_verifications(scene: TransactionScene) -> None:
     with pytest.raises(KafkaError) as error:
         await scene.begin(7, verified=False)
     assert error.value.code == ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+async def test_when_a_verification_is_all_that_a_batch_lacks(scene: TransactionScene) -> None:
+    def lacks_verification() -> bool:
+        return scene.log.lacks_verification(parse_header(transactional(7, scene.sequences.get((7, 0), 0))), 1, 0.0)
+
+    await scene.log.prepare_for_producers()
+    assert not lacks_verification(), "the log has no flag yet"
+    await scene.begin(7)
+    assert not lacks_verification(), "the transaction is open"
+    await scene.end(7, COMMIT)
+    assert lacks_verification()
+    assert not scene.log.lacks_verification(parse_header(batch()), 1), "it belongs to no transaction"
+    await scene.lead()
+    await scene.log.prepare_for_producers()
+    assert not lacks_verification(), "the log's transactions are not read yet"
+    await scene.lead()
+    await scene.log.writer.wait_until_ready()
+    await scene.log.transactions.prepare()
+    assert not lacks_verification(), "the producer's batches are not read yet"
 
 
 async def test_an_open_transaction_continues_under_the_next_leader(scene: TransactionScene) -> None:
@@ -163,7 +182,7 @@ async def test_a_marker_that_is_asked_for_again_is_written_once(scene: Transacti
     await scene.begin(7)
     marker = TransactionMarker(COMMIT, 7, 0, 0)
     await scene.log.prepare_marker()
-    append = scene.log.transactions.append_marker
+    append = scene.log.transactional_writes.append_marker
     first, again = append(marker, 0, MarkerForm()), append(marker, 0, MarkerForm())
     with pytest.raises(KafkaError):
         append(marker._replace(coordinator_epoch=1), 0, MarkerForm())
@@ -226,7 +245,7 @@ async def marker_on_its_way(scene: TransactionScene) -> asyncio.Future[None]:
     await scene.begin(7)
     await scene.log.prepare_marker()
     marker = TransactionMarker(COMMIT, 7, 0, 0)
-    return asyncio.ensure_future(scene.log.transactions.append_marker(marker, 0, MarkerForm()))
+    return asyncio.ensure_future(scene.log.transactional_writes.append_marker(marker, 0, MarkerForm()))
 
 
 async def test_a_marker_that_waits_is_given_up_with_the_lease(scene: TransactionScene) -> None:

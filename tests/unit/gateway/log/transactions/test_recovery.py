@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from gateway.errors import KafkaError
 from gateway.log.bounds import transaction_flag
 from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions import checkpoints, log_transactions, past_aborted
-from gateway.log.transactions.checkpoint import Checkpoint, encode_checkpoint
+from gateway.log.transactions.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from gateway.log.transactions.checkpoints import CHECKPOINT, find_last
 from gateway.log.transactions.events import events_of
 from gateway.log.transactions.state import AbortedTransaction, PartitionTransactions
@@ -252,6 +253,36 @@ async def test_more_is_aborted_than_one_entry_can_tell(no_settling: None) -> Non
     found = await fresh.transactions.read_aborted(0, fresh.end_offset)
     assert len(found) == 30_000
     assert await scene.log.transactions.read_aborted(0, fresh.end_offset) == found
+
+
+async def test_large_checkpoints_are_decoded_in_threads(no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower needs only the place of one that it has read. Here all are large."""
+    threads: list[str] = []
+
+    def decode(text: str) -> Checkpoint:
+        threads.append(threading.current_thread().name)
+        return decode_checkpoint(text)
+
+    monkeypatch.setattr(checkpoints, "LARGE_CHARACTERS", 0)
+    monkeypatch.setattr(checkpoints, "decode_checkpoint", decode)
+    scene = TransactionScene()
+    await scene.lead()
+    await scene.begin(9)
+    await scene.begin(1)
+    follower = await scene.opened()
+    await agrees(scene, follower, [0])
+    threads.clear()
+    for _ in range(10):
+        await scene.end(1, ABORT)
+        await scene.begin(1)
+    await agrees(scene, follower, [0])
+    assert follower.transactions.checkpoints.newest == scene.log.transactions.checkpoints.newest is not None
+    assert not threads
+    fresh = await scene.opened()
+    await agrees(scene, fresh, [0])
+    assert fresh.transactions.checkpoints.newest is not None
+    assert threads
+    assert all(name.startswith("decoding") for name in threads)
 
 
 async def test_checkpoints_of_native_producers(no_settling: None) -> None:

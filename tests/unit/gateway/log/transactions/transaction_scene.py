@@ -73,9 +73,9 @@ class TransactionScene:
         data = transactional(producer_id, sequence, epoch, count)
         header = parse_header(data)
         await self.log.prepare(header, 1)
-        transactions = self.log.transactions
-        if verified and transactions.needs_verification(header):
-            transactions.verifications.verified(transactions.verifications.begin(producer_id), producer_id, epoch)
+        writes = self.log.transactional_writes
+        if verified and writes.needs_verification(header):
+            writes.verifications.verified(writes.verifications.begin(producer_id), producer_id, epoch)
         answers: Answers = []
         self.log.append(data, header, 1, lambda offset, error: answers.append((offset, error)))
         await self.write()
@@ -84,7 +84,7 @@ class TransactionScene:
     async def end(self, producer_id: int, kind: MarkerType, epoch: int = 0, coordinator_epoch: int = 0) -> None:
         marker = TransactionMarker(kind, producer_id, epoch, coordinator_epoch)
         await self.log.prepare_marker()
-        written = self.log.transactions.append_marker(marker, 0, MarkerForm())
+        written = self.log.transactional_writes.append_marker(marker, 0, MarkerForm())
         await self.write()
         await written
 
