@@ -31,6 +31,7 @@ from gateway.log.reading.waiters import Waiters
 from gateway.log.record_free import RecordFree
 from gateway.log.shared import Shared
 from gateway.log.transactions.log_transactions import LogTransactions
+from gateway.log.transactions.transactional_writes import TransactionalWrites
 from gateway.log.writing.appender import SentEntry
 from gateway.log.writing.known_producers import KnownProducers
 from gateway.log.writing.log_writer import LogWriter
@@ -85,9 +86,12 @@ class PartitionLog:
             self._written, predecessor, shared.names,
         )  # fmt: skip
         self.transactions = LogTransactions(
-            topic, resources, bounds, end, self.start, self.waiters, self.writer.append_control,
-            self.producers.state.fence, self.writer.tag_entries, is_compacted, self._drop_cached,
+            topic, resources, bounds, end, self.start, self.waiters, self.writer.tag_entries, is_compacted,
+            self._drop_cached,
         )  # fmt: skip
+        self.transactional_writes = TransactionalWrites(
+            self.transactions, self.writer.append_control, self.producers.state.fence
+        )
         self.producers.state.has_transaction = self.transactions.has_open
         self._lookup = ReceiptLookup(topic, shared.readers.entries, end, self._receipt_found)
         self.closed = False
@@ -112,8 +116,21 @@ class PartitionLog:
             header.producer_id < 0
             or (
                 self.producers.may_judge(header, source, arrived_s)
-                and not (header.is_transactional and self.transactions.needs_verification(header))
+                and not (header.is_transactional and self.transactional_writes.needs_verification(header))
             )
+        )
+
+    def lacks_verification(self, header: BatchHeader, source: int, arrived_s: float = math.inf) -> bool:
+        """Whether a verification is all that ``ready_for`` lacks, and the log knows its transactions."""
+        transactions = self.transactions
+        return (
+            header.is_transactional
+            and header.producer_id >= 0
+            and transactions.loaded
+            and transactions.flagged
+            and self.transactional_writes.needs_verification(header)
+            and self.writer.ready
+            and self.producers.may_judge(header, source, arrived_s)
         )
 
     async def prepare(self, header: BatchHeader, source: int, arrived_s: float = math.inf) -> None:
@@ -126,6 +143,8 @@ class PartitionLog:
         arrived here.
         """
         self._check_open()
+        if header.producer_id >= 0:
+            self.producers.leads_alone()
         await self.writer.wait_until_ready()
         if header.producer_id >= 0:
             await self.producers.prepare(header, source, arrived_s)
@@ -135,11 +154,12 @@ class PartitionLog:
     async def prepare_for_producers(self) -> None:
         """The same as ``prepare``, for idempotent batches that may come."""
         self._check_open()
+        self.producers.leads_alone()
         await self.writer.wait_until_ready()
         await self.producers.load()
 
     async def prepare_marker(self) -> None:
-        """The same as ``prepare``, for ``transactions.append_marker``."""
+        """The same as ``prepare``, for ``transactional_writes.append_marker``."""
         await self.prepare_for_producers()
         await self.transactions.prepare_to_append()
         self._check_open()
@@ -156,7 +176,7 @@ class PartitionLog:
         if self.closed:
             self._check_open()
         if header.producer_id >= 0:
-            self.transactions.check(header)
+            self.transactional_writes.check(header)
         return self.writer.append(data, header, source, done, messages)
 
     async def append_removals(self, compaction_keys: Sequence[bytes]) -> None:

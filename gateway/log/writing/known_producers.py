@@ -2,7 +2,21 @@
 then kept up to date.
 
 The first batch over a new connection is checked after everything has been read that the broker had received by then:
-the client may come from another gateway, which may have written the batch already.
+the client may come from another gateway, which may have written the batch already. This ends soon after a takeover, for
+these reasons:
+
+1. Other gateways accept idempotent batches only while they lead: not after this gateway has become the only leader.
+2. A living leader releases a partition when each of its entries is written or has failed, or when the broker has
+   received it, or when the connection was reset over which it was sent. The broker reads such an entry within
+   LATE_ARRIVAL_S, or never.
+3. The name of an evicted leader is taken over before the log is read (`writer_names`): nothing of it arrives later.
+4. So a read that began LATE_ARRIVAL_S after this gateway became the only leader finds every entry of other gateways:
+   before it reads, it waits until the broker has written all that it had received.
+5. The log is closed at once when another gateway may lead, even if this one leads again immediately afterwards. The
+   next log begins anew.
+
+A partition that is replicated between clusters is read for each new connection: a client may come from another cluster,
+and copies of what it has written there may arrive at any time.
 """
 
 from __future__ import annotations
@@ -22,8 +36,12 @@ from gateway.log.shared_run import SharedRun, outcome_of
 from gateway.log.writing.producer_ids import ProducerIds
 from gateway.log.writing.producer_scan import Tail, read_tail
 from gateway.log.writing.producer_state import ActiveProducer, AllProducers, ProducerState
-from gateway.log.writing.writer_names import WriterNames, fence_writers
+from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames, fence_writers
 from protocol.kafka.batch import BatchHeader, iter_headers
+
+REPLICATORS = "pulsar.repl."
+"""The cursor of a broker that copies entries to another cluster: this prefix, and the cluster's name. Copies go both
+ways."""
 
 
 class KnownProducers:
@@ -61,6 +79,15 @@ class KnownProducers:
         """When the log's tail began to be read, by the monotonic clock."""
         self._judges_since = math.inf
         """Since then, writes of idempotent producers are known: no other gateway accepts any while this log is open."""
+        self._leads_since = math.inf
+        """Since then, or earlier, this gateway is the only leader; by the monotonic clock."""
+
+        self._is_replicated = False
+        """Copies from other clusters may arrive: as it was when the log's tail was read."""
+
+    def leads_alone(self) -> None:
+        """This gateway is the only leader now. The log is closed when that ends."""
+        self._leads_since = min(self._leads_since, time.monotonic())
 
     # Checking batches
 
@@ -68,7 +95,10 @@ class KnownProducers:
         """Whether all batches that other gateways may have had of the producer are known. ``prepare`` ensures this."""
         if not self.loaded or self._names.evicted() != self._fenced:
             return False
-        if self._catch_up.covers(arrived_s) or arrived_s < self._loading_since:
+        others_sent_by = arrived_s
+        if not self._is_replicated:
+            others_sent_by = min(arrived_s, self._leads_since + LATE_ARRIVAL_S)
+        if self._catch_up.covers(others_sent_by) or others_sent_by < self._loading_since:
             return True
         if header.producer_id in self.state:
             return self.state.trusts(header, source, time.monotonic())
@@ -138,6 +168,7 @@ class KnownProducers:
         async with turns.turn(self, urgent=True):
             self._loading_since = time.monotonic()
             stats = await self._refresh.read_what_others_sent()
+            self._is_replicated = any(name.startswith(REPLICATORS) for name in stats.cursors)
             tail = Tail(self._end.last, self._taken_over)
             await read_tail(client, admin, self._topic, stats, tail, limits, decoding, self._take)
 

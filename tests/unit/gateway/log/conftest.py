@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from gateway.log.bounds import drained
-from gateway.log.writing import producer_supply
+from gateway.log.writing import known_producers, producer_supply
 from tests.unit.gateway.log.log_scene import PLAIN, Scene, batch
 
 
@@ -23,3 +25,9 @@ async def scene(no_settling: None) -> Scene:
     await scene.log.end.refresh()
     assert scene.log.end_offset == 1
     return scene
+
+
+@pytest.fixture
+def others_still_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries of other gateways may arrive however late."""
+    monkeypatch.setattr(known_producers, "LATE_ARRIVAL_S", math.inf)

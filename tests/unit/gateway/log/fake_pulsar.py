@@ -116,6 +116,7 @@ class FakeTopic:
         self.delivers = True
         self.open_failures: list[PulsarError] = []
         self.properties: dict[str, str] = {}
+        self.cursors: list[str] = []
         self.compacted_ledger_id = -1
         self.compacted_away: set[Position] = set()
         """Readers of the compacted topic do not get these."""
@@ -194,8 +195,9 @@ class FakeTopic:
         ledgers = [Ledger(each, ids.count(each), size_bytes=0) for each in sorted(set(ids))]
         compacted = Ledger(self.compacted_ledger_id, 0, 0)
         return SimpleNamespace(
-            pending_adds=0, entries_added=len(self.entries), ledgers=ledgers, compacted_ledger=compacted
-        )
+            pending_adds=0, entries_added=len(self.entries), ledgers=ledgers, compacted_ledger=compacted,
+            cursors={name: {} for name in self.cursors},
+        )  # fmt: skip
 
     async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
         return self.properties

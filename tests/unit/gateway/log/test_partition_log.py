@@ -66,6 +66,7 @@ async def test_an_entry_that_is_read_before_its_receipt_is_written(scene: Scene)
     assert scene.offsets_read() == [(0, 0), (1, 3)]
 
 
+@pytest.mark.usefixtures("others_still_write")
 async def test_a_batch_that_another_gateway_wrote_is_a_duplicate_for_a_client_that_moves_here(scene: Scene) -> None:
     data = encode_batch([Record(0, 1_000, None, b"value", ())], producer_id=7, producer_epoch=0, base_sequence=0)
     await scene.log.prepare(parse_header(data)._replace(producer_id=8), 1)
@@ -78,6 +79,7 @@ async def test_a_batch_that_another_gateway_wrote_is_a_duplicate_for_a_client_th
     assert not scene.log.ready_for(parse_header(data), 2)
 
 
+@pytest.mark.usefixtures("others_still_write")
 async def test_the_end_is_known_when_the_broker_has_written_what_it_received(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +242,7 @@ async def test_closing_refuses_what_waits_to_be_taken(method: str, idempotent: b
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+@pytest.mark.usefixtures("others_still_write")
 async def test_a_producer_whose_id_was_just_allocated_needs_no_look_at_the_log(scene: Scene) -> None:
     """Thousands of them may write one batch each."""
     asked = 0
@@ -291,6 +294,7 @@ async def test_native_entries_are_not_converted_to_find_idempotent_producers(
     assert [entry.position for entry in found] == [scene.topic.entries[0][0]]
 
 
+@pytest.mark.usefixtures("others_still_write")
 async def test_one_look_at_the_log_serves_all_batches_that_came_before_it(scene: Scene) -> None:
     """Thousands of producers may share a connection."""
 
@@ -306,6 +310,7 @@ async def test_one_look_at_the_log_serves_all_batches_that_came_before_it(scene:
     assert not scene.log.ready_for(first_batch(3), 1)
 
 
+@pytest.mark.usefixtures("others_still_write")
 async def test_the_first_look_at_the_log_serves_all_batches_that_came_before_it(scene: Scene) -> None:
     records = [Record(0, 1_000, None, b"value", ())]
     later = parse_header(encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=5))

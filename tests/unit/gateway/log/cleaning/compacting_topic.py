@@ -121,9 +121,9 @@ class CleanedScene(TransactionScene):
         )
         header = parse_header(data)
         await self.log.prepare(header, 1)
-        transactions = self.log.transactions
-        if transactions.needs_verification(header):
-            transactions.verifications.verified(transactions.verifications.begin(producer_id), producer_id, 0)
+        writes = self.log.transactional_writes
+        if writes.needs_verification(header):
+            writes.verifications.verified(writes.verifications.begin(producer_id), producer_id, 0)
         compaction_key = next(compaction_keys()) if own_key else None
         messages = encode_record(record, compacted=True, compaction_key=compaction_key)
 
@@ -137,7 +137,7 @@ class CleanedScene(TransactionScene):
     async def end(self, producer_id: int, kind: MarkerType, epoch: int = 0, coordinator_epoch: int = 0) -> None:
         await self.log.prepare_marker()
         marker = TransactionMarker(kind, producer_id, epoch, coordinator_epoch)
-        written = self.log.transactions.append_marker(marker, 0, MarkerForm(as_message=True, compacted=True))
+        written = self.log.transactional_writes.append_marker(marker, 0, MarkerForm(as_message=True, compacted=True))
         await self.write()
         await written
         if kind is MarkerType.COMMIT:

@@ -142,7 +142,7 @@ class Request:
 
 
 class Leader:
-    """For one client: leads when its predecessor has stopped."""
+    """For one client, or for all: leads when its predecessor has stopped."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
@@ -192,6 +192,8 @@ class Connection:
             if self.leader.gateway is not self.gateway:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             log = await self.gateway.open()
+            if self.leader.gateway is not self.gateway:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if not log.ready_for(header, self.number):
                 await log.prepare(header, self.number)
             self.refused.check("t", 0, header, log.producers)
@@ -203,9 +205,10 @@ class Connection:
 class Producer:
     """The model client."""
 
-    def __init__(self, producer_id: int, gateway: Gateway) -> None:
+    def __init__(self, producer_id: int, gateway: Gateway, leader_of_all: Leader | None = None) -> None:
         self.producer_id = producer_id
-        self.leader = Leader(gateway)
+        self.leader_of_all = leader_of_all
+        self.leader = leader_of_all or Leader(gateway)
         self.connection = Connection(gateway, self.leader, producer_id)
         self.connections = {gateway: self.connection}
         self.sent_away = False
@@ -264,18 +267,26 @@ class Producer:
         self.again = sorted({*self.again, *(number for number in unanswered if number > self.acknowledged)})
         if noticed:
             self.connection.task.cancel()
-        self.leader = Leader(gateway)
+        if self.leader_of_all is None:
+            self.leader = Leader(gateway)
+        gateway = self.leader.gateway
         self.connection = Connection(gateway, self.leader, self.producer_id)
         self.connections = {gateway: self.connection}
 
 
 class World:
-    """Two gateways on one topic, two clients of the first and one of the second."""
+    """Two gateways on one topic, two clients of the first and one of the second.
 
-    def __init__(self) -> None:
+    Each client has a leader of its own, so both gateways may accept batches at the same time. This asks more of a log
+    than the fleet does, where one gateway at a time leads for all clients (``one_leader``).
+    """
+
+    def __init__(self, *, one_leader: bool = False) -> None:
         self.broker = Broker()
         self.gateways = [Gateway(self.broker), Gateway(self.broker)]
-        self.clients = [Producer(number, self.gateways[number // 2]) for number in range(3)]
+        leader = Leader(self.gateways[0]) if one_leader else None
+        of_each = [self.gateways[0 if one_leader else number // 2] for number in range(3)]
+        self.clients = [Producer(number, gateway, leader) for number, gateway in enumerate(of_each)]
 
     def run(self, action: str, number: int) -> None:
         gateway, client = self.gateways[number % 2], self.clients[number % 3]
@@ -334,6 +345,9 @@ class World:
 
     def kill(self, gateway: Gateway, client: Producer, number: int) -> None:
         gateway.kill()
+        leader = client.leader_of_all
+        if leader is not None and leader.gateway is gateway:
+            leader.change(self.gateways[number // 2 % 2])
         for each in self.clients:
             if each.connection.gateway is gateway:
                 each.reconnect(self.gateways[(number // 2 + each.producer_id) % 2], noticed=True)

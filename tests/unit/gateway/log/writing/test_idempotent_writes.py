@@ -7,7 +7,9 @@ at the acknowledged offset.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from gateway.log.bounds import drained
 from gateway.log.reading import tail_follower
-from gateway.log.writing import producer_supply
+from gateway.log.writing import known_producers, producer_supply
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.writing.idempotent_world import World
 
@@ -25,6 +27,7 @@ def no_pauses() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(producer_supply, "LATE_ARRIVAL_S", 0)
         patch.setattr(producer_supply, "RETRY_S", 0)
+        patch.setattr(known_producers, "LATE_ARRIVAL_S", math.inf)
         patch.setattr(drained, "DRAIN_PAUSE_S", 0)
         patch.setattr(tail_follower, "RETRY_MS", 0)
         yield
@@ -48,15 +51,28 @@ LEAD_AND_COME_BACK = [
 @given(script=actions)
 @example(script=LEAD_AND_COME_BACK)
 def test_what_clients_take_for_written_is_in_the_log_once_and_in_order(script: list[tuple[str, int]]) -> None:
-    async def main() -> None:
-        world = World()
-        for action, number in script:
-            world.run(action, number)
-            await let_callbacks_run()
-            for client in world.clients:
-                client.hear()
-        await world.finish()
-        world.check()
-        await world.close()
+    """Although both gateways accept batches at the same time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known_producers, "LATE_ARRIVAL_S", math.inf)
+        asyncio.run(_play(World, script))
 
-    asyncio.run(main())
+
+@settings(max_examples=120, deadline=None)
+@given(script=actions)
+@example(script=LEAD_AND_COME_BACK)
+def test_the_only_leader_reads_what_others_sent_once(script: list[tuple[str, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known_producers, "LATE_ARRIVAL_S", 0)
+        asyncio.run(_play(partial(World, one_leader=True), script))
+
+
+async def _play(new_world: Callable[[], World], script: list[tuple[str, int]]) -> None:
+    world = new_world()
+    for action, number in script:
+        world.run(action, number)
+        await let_callbacks_run()
+        for client in world.clients:
+            client.hear()
+    await world.finish()
+    world.check()
+    await world.close()
