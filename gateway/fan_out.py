@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from itertools import count
 from time import monotonic
@@ -21,6 +21,8 @@ SLICE_S = 0.001
 """The longest work for the requests of one cluster before other tasks get their turn."""
 AT_ONCE = 64
 """The number of items of one request that are handled at the same time, unless the caller gives another number."""
+STEP_ITEMS = 100
+"""Items for which little is done, such as to create a row of a response."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -106,6 +108,16 @@ class Slices:
         for each in resumed:
             each.set_result(None)
         return bool(resumed)
+
+
+async def sliced(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items. Other work has its turn after each STEP_ITEMS of them, as with `Slices`; short lists have no pause."""
+    slices: Slices | None = None
+    for number, item in enumerate(items):
+        if number and number % STEP_ITEMS == 0:
+            slices = slices or Slices()
+            await slices.pause()
+        yield item
 
 
 async def fan_out(work: Callable[[T], Awaitable[R]], items: Sequence[T], *, at_once: int = AT_ONCE) -> list[R]:

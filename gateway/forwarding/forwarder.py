@@ -8,9 +8,10 @@ lost with its gateway, the client gets an error after which clients retry: NOT_L
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -22,7 +23,8 @@ from gateway.forwarding.fetch_relay import FetchRelay
 from gateway.forwarding.forwarded_fetch import ForwardedFetches
 from gateway.forwarding.forwarded_produce import ProduceOrder
 from gateway.forwarding.known_relay import KnownRelay, RelayRoute
-from gateway.forwarding.peers import PeerLink, Peers
+from gateway.forwarding.large_messages import decoded, encode_call, encoded, is_large, is_large_answer, merged
+from gateway.forwarding.peers import Encode, PeerLink, Peers
 from gateway.handlers.place import Place
 from gateway.handlers.records.expected_produces import ExpectedProduces
 from gateway.handlers.records.fetch import is_room_for_answers
@@ -36,8 +38,7 @@ from gateway.requests.reply import RelayedResponse, Reply, Response, run_waiting
 from gateway.requests.routes import Route, Shares
 from gateway.topics.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from protocol.kafka.api_key import ApiKey
-from protocol.kafka.buffers import Buffer
-from protocol.kafka.codec import decode_response, encode_request, readdress_request
+from protocol.kafka.codec import decode_response, readdress_request
 from protocol.kafka.handwritten.fetch_request import limit_max_bytes
 from protocol.kafka.handwritten.produce_response import is_written
 from protocol.kafka.messages.message import Message
@@ -117,7 +118,7 @@ class Forwarder:
         """The fetch that was forwarded and is not answered yet."""
         self._known: KnownProduces | None = None
         """The requests for one batch that were forwarded before."""
-        self._refusing: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def handle_known(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
@@ -142,7 +143,7 @@ class Forwarder:
         self._expected.close()
         self._fetching = None
         self._fetches.close()
-        for task in self._refusing:
+        for task in self._answering:
             task.cancel()
         for link in tuple(self._links.values()):
             link.close()
@@ -248,12 +249,21 @@ class Forwarder:
         if route is None:
             return call.api.handle(call)
         call.check_age()
-        shares = route.split(call.request, call.version, self._leaders)
+        if is_large(call):
+            return Reply.after(self._hand_out_large(call, route))
+        return self._hand_out_shares(call, route, route.split(call.request, call.version, self._leaders))
+
+    async def _hand_out_large(self, call: Call, route: Route) -> Reply:
+        shares = await route.split_in_slices(call.request, call.version, self._leaders)
+        call.check_age()
+        return await self._hand_out_shares(call, route, shares).prepared()
+
+    def _hand_out_shares(self, call: Call, route: Route, shares: Shares[Message]) -> Reply:
         if len(shares) == 1:
             return self._begin(call, next(iter(shares)))
-        return Reply.after(self._hand_out_shares(call, route, shares))
+        return Reply.after(self._begin_all(call, route, shares))
 
-    async def _hand_out_shares(self, call: Call, route: Route, shares: Shares[Message]) -> Reply:
+    async def _begin_all(self, call: Call, route: Route, shares: Shares[Message]) -> Reply:
         replies = [await self._begin(call.asking(share), leader).prepared() for leader, share in shares.items()]
         return Reply.later(run_waiting(merged(route, replies), *replies))
 
@@ -261,20 +271,24 @@ class Forwarder:
         if leader is None:
             return call.api.handle(call)
         link = self._link(leader, call.context)
+        if call.frame is None and is_large(call):
+            return Reply.after(self._begin_large(call, link))
         if link.writable and self._may_pass_on(call):
-            return self._pass_on(call, link)
-        return Reply.after(self._begin_when_ready(call, link))
+            return self._pass_on(call, link, partial(encode_call, call))
+        return Reply.after(self._begin_when_ready(call, link, partial(encode_call, call)))
 
-    async def _begin_when_ready(self, call: Call, link: PeerLink) -> Reply:
+    async def _begin_large(self, call: Call, link: PeerLink) -> Reply:
+        return await self._begin_when_ready(call, link, await encoded(call))
+
+    async def _begin_when_ready(self, call: Call, link: PeerLink, encode: Encode) -> Reply:
         if not await link.ready() or not self._may_pass_on(call):
             return await self._refused(call)
-        return self._pass_on(call, link)
+        return self._pass_on(call, link, encode)
 
     async def _ask(self, call: Call, leader: Member | None) -> Response:
         return await self._begin(call, leader).result()
 
-    def _pass_on(self, call: Call, link: PeerLink) -> Reply:
-        encode = partial(_encode, call)
+    def _pass_on(self, call: Call, link: PeerLink, encode: Encode) -> Reply:
         if _is_unanswered(call):
             if not link.send_unanswered(encode):
                 raise ClosesConnection("a batch with acks=0 cannot be forwarded")
@@ -293,6 +307,9 @@ class Forwarder:
     def _answer(self, call: Call, link: PeerLink, future: asyncio.Future[Response], frame: bytearray | None) -> None:
         if future.done() or self._closed:
             return
+        if frame is not None and is_large_answer(call, frame):
+            self._answer_with("large answer of a gateway", self._decode_large(call, link, future, frame))
+            return
         response: Response = None
         try:
             if frame is not None:
@@ -300,15 +317,30 @@ class Forwarder:
         except KafkaError as error:  # of a fetch: its session has ended
             response = FetchAnswer(error_code=error.code)
         except ValueError as error:
-            log.error("cannot decode a response of another gateway", node_id=link.member.node_id, error=str(error))
+            _complain(link, error)
         if response is not None:
             future.set_result(response)
             return
         if asks(call, ProduceRequest):
             self._produce_order.lost(call.request)
-        task = run_once("refusal of a lost share", self._refuse(call, future))
-        self._refusing.add(task)
-        task.add_done_callback(self._refusing.discard)
+        self._answer_with("refusal of a lost share", self._refuse(call, future))
+
+    def _answer_with(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = run_once(name, work)
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _decode_large(
+        self, call: Call, link: PeerLink, future: asyncio.Future[Response], frame: bytearray
+    ) -> None:
+        try:
+            response = await decoded(call, frame)
+        except ValueError as error:
+            _complain(link, error)
+            await self._refuse(call, future)
+        else:
+            if not future.done():
+                future.set_result(response)
 
     def _response(self, call: Call, leader: Member, frame: bytearray) -> Response:
         """The frame as it came, if it answers a whole request. Raises ValueError."""
@@ -366,14 +398,5 @@ def _is_unanswered(call: Call) -> bool:
     return asks(call, ProduceRequest) and call.request.acks == 0
 
 
-def _encode(call: Call, correlation_id: int) -> list[Buffer]:
-    if call.frame is not None:
-        return readdress_request(call.frame, correlation_id)
-    return encode_request(call.api.request, call.version, correlation_id, call.client_id, call.request)
-
-
-async def merged(route: Route, replies: Sequence[Reply]) -> Response:
-    """None for a produce request with acks=0, which has no answer. Raises what any share raises."""
-    answers = await asyncio.gather(*(reply.result() for reply in replies))
-    responses = [answer for answer in answers if isinstance(answer, Message)]  # a share's answer is never relayed
-    return route.merge(responses) if len(responses) == len(answers) else None
+def _complain(link: PeerLink, error: ValueError) -> None:
+    log.error("cannot decode a response of another gateway", node_id=link.member.node_id, error=str(error))

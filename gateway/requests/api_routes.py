@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from coordinator.fleet.messages import Member
-from gateway.requests.routes import Answered, Asked, AskedByKey, Leaders, Request, Route, Shares, concatenated
+from gateway.requests.routes import Answered, Asked, AskedByKey, Leaders, Request, Route, Shares, Steps, concatenated
 from protocol.kafka.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
 from protocol.kafka.messages.groups import (
     ConsumerGroupDescribeRequest,
@@ -144,11 +144,13 @@ _OF_MARKED = Answered[
 
 def _markers_split(
     request: WriteTxnMarkersRequest, version: int, leaders: Leaders
-) -> Shares[WriteTxnMarkersRequest]:
+) -> Steps[WriteTxnMarkersRequest]:
     """WriteTxnMarkers has partitions inside topics, and topics inside markers."""
     by_leader: Shares[list[_Marker]] = {}
     for marker in request.markers:
-        for leader, share in _OF_MARKER.split(marker, version, leaders).items():
+        yield
+        shares = yield from _OF_MARKER.split(marker, version, leaders)
+        for leader, share in shares.items():
             by_leader.setdefault(leader, []).append(share)
     if len(by_leader) <= 1:
         return dict.fromkeys(by_leader or {None: []}, request)
@@ -179,12 +181,14 @@ GroupRequest = (
 TransactionRequest = InitProducerIdRequest | AddOffsetsToTxnRequest | EndTxnRequest
 
 
-def _by_group(request: GroupRequest, _version: int, leaders: Leaders) -> Shares[GroupRequest]:
+def _by_group(request: GroupRequest, _version: int, leaders: Leaders) -> Steps[GroupRequest]:
+    yield
     return {leaders.of_group(request.group_id): request}
 
 
-def _by_transactional_id(request: TransactionRequest, _version: int, leaders: Leaders) -> Shares[TransactionRequest]:
+def _by_transactional_id(request: TransactionRequest, _version: int, leaders: Leaders) -> Steps[TransactionRequest]:
     """Any gateway can give an idempotent producer its id."""
+    yield
     name = request.transactional_id
     return {None if name is None else leaders.of_transactional_id(name): request}
 
@@ -217,20 +221,20 @@ _BATCHED_TRANSACTIONS = AskedByKey[
 )  # fmt: skip
 
 
-def _by_group_or_groups(request: OffsetFetchRequest, version: int, leaders: Leaders) -> Shares[OffsetFetchRequest]:
+def _by_group_or_groups(request: OffsetFetchRequest, version: int, leaders: Leaders) -> Steps[OffsetFetchRequest]:
     """OffsetFetch names several groups from v8 on."""
     if version < 8:
         return {leaders.of_group(request.group_id): request}
-    return _OFFSETS_OF_GROUPS.split(request, version, leaders)
+    return (yield from _OFFSETS_OF_GROUPS.split(request, version, leaders))
 
 
 def _by_transactions(
     request: AddPartitionsToTxnRequest, version: int, leaders: Leaders
-) -> Shares[AddPartitionsToTxnRequest]:
+) -> Steps[AddPartitionsToTxnRequest]:
     """AddPartitionsToTxn names several transactions from v4 on."""
     if version < 4:
         return {leaders.of_transactional_id(request.v3_and_below_transactional_id): request}
-    return _BATCHED_TRANSACTIONS.split(request, version, leaders)
+    return (yield from _BATCHED_TRANSACTIONS.split(request, version, leaders))
 
 
 def _offsets_fetched(responses: Sequence[OffsetFetchResponse]) -> OffsetFetchResponse:
@@ -291,8 +295,9 @@ DESCRIBE_TRANSACTIONS = Route(
 # Routes to all gateways
 
 
-def _by_all(request: Request, _version: int, leaders: Leaders) -> Shares[Request]:
+def _by_all(request: Request, _version: int, leaders: Leaders) -> Steps[Request]:
     """Each gateway knows a part of the answer."""
+    yield
     return dict.fromkeys([None, *leaders.others], request)
 
 

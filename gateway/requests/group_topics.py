@@ -54,13 +54,15 @@ def in_parts(handle: Callable[[Call[Any]], Reply]) -> Callable[[Call[Any]], Repl
     """The handler of requests whose rows are independent: those with very many rows are handled part by part."""
 
     def handle_parts(call: Call[Any]) -> Reply:
-        parts = [*_parts(call.request.topics)]
-        return handle(call) if len(parts) <= 1 else Reply.after(_one_by_one(call, handle, parts))
+        topics = call.request.topics
+        if len(topics) <= PART_ROWS and sum(max(1, len(topic.partitions)) for topic in topics) <= PART_ROWS:
+            return handle(call)
+        return Reply.after(_one_by_one(call, handle, _parts(topics)))
 
     return handle_parts
 
 
-async def _one_by_one(call: Call[Any], handle: Callable[[Call[Any]], Reply], parts: Sequence[list[Any]]) -> Reply:
+async def _one_by_one(call: Call[Any], handle: Callable[[Call[Any]], Reply], parts: Iterable[list[Any]]) -> Reply:
     """An error of a whole part is that of the request; the client retries then."""
     rows: dict[str, Any] = {}
     response: Any = None

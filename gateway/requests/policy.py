@@ -31,7 +31,6 @@ MAX_KNOWN = 10_000
 class Policy(Protocol):
     """Decides for each request."""
 
-    @property
     def version(self) -> int:
         """Increases when earlier decisions may be outdated."""
 
@@ -86,7 +85,6 @@ class RepeatedCharges(Protocol):
 class AllAllowed:
     """The policy without an authorizer."""
 
-    @property
     def version(self) -> int:
         return 0
 
@@ -115,11 +113,12 @@ ALL_ALLOWED = AllAllowed()
 class Authorized:
     """The decisions of an authorizer for one principal on one connection. They are cached until anything changes."""
 
-    __slots__ = ("_authorizer", "_denials", "_denied", "_find_requester", "_known", "_requester", "_version")
+    __slots__ = ("_authorizer", "_denials", "_denied", "_find_requester", "_known", "_requester", "_version", "version")
 
     def __init__(self, authorizer: Authorizer, find_requester: Callable[[], Requester], denials: DenialLog) -> None:
         """`find_requester` is called with the first request, when the client's address is known."""
         self._authorizer = authorizer
+        self.version = authorizer.version
         self._find_requester = find_requester
         self._denials = denials
         self._denied: Denied | None = None
@@ -134,12 +133,8 @@ class Authorized:
             self._requester = self._find_requester()
         return self._requester
 
-    @property
-    def version(self) -> int:
-        return self._authorizer.version
-
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
-        version = self._authorizer.version
+        version = self.version()
         if version != self._version:
             self._known.clear()
             self._version = version

@@ -5,13 +5,14 @@ A request for several gateways is split into one share for each gateway, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol
 
 from typing_extensions import TypeVar
 
 from coordinator.fleet.messages import Member
+from gateway.fan_out import Slices
 from protocol.kafka.messages.message import Message
 
 Request = TypeVar("Request")
@@ -21,8 +22,13 @@ Row = TypeVar("Row")
 Request_co = TypeVar("Request_co", default=Message, covariant=True)
 Response_co = TypeVar("Response_co", default=Message, covariant=True)
 
+AT_ONCE = 100
+"""The rows that are split in one step."""
+
 Shares = dict[Member | None, Request]
 """None is this gateway itself. It also gets rows without a leader, because its handler knows the answer."""
+Steps = Generator[None, None, Shares[Request]]
+"""Each step does a part of the work; the last one returns the shares."""
 
 
 class Leaders(Protocol):
@@ -46,14 +52,35 @@ class Leaders(Protocol):
 class Route(Generic[Request_co, Response_co]):
     """The type counts as a route of any messages, so that APIs have it in a table: each gets only its own messages."""
 
-    split: Callable[[Request_co, int, Leaders], Shares[Request_co]]
-    """(request, version, leaders)."""
+    steps: Callable[[Request_co, int, Leaders], Steps[Request_co]]
+    """Splits a request: (request, version, leaders)."""
     merge: Callable[[Sequence[Response_co]], Response_co]
     """Merges the answers to several shares."""
     only_with_lease: bool = False
     """A gateway without a lease may have been suspended: the client may have sent the same request to another gateway
     since. A request of an earlier transaction must not become a part of the next one. So connections from before an
     eviction carry no such request, either."""
+
+    def split(self, request: Request_co, version: int, leaders: Leaders) -> Shares[Request_co]:  # type: ignore[misc]
+        """All steps at once, for requests that are not large."""
+        steps = self.steps(request, version, leaders)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                shares: Shares[Request_co] = end.value
+                return shares
+
+    async def split_in_slices(self, request: Request_co, version: int, leaders: Leaders) -> Shares[Request_co]:  # type: ignore[misc]
+        """Other requests have their turn between the steps."""
+        slices, steps = Slices(), self.steps(request, version, leaders)
+        while True:
+            await slices.pause()
+            try:
+                next(steps)
+            except StopIteration as end:
+                shares: Shares[Request_co] = end.value
+                return shares
 
 
 @dataclass(frozen=True)
@@ -67,22 +94,26 @@ class Asked(Generic[Request, Topic, Row]):
     with_topics: Callable[[Request, list[Topic]], Request]
     with_rows: Callable[[Topic, list[Row]], Topic]
 
-    def split(self, request: Request, _version: int, leaders: Leaders) -> Shares[Request]:
+    def split(self, request: Request, _version: int, leaders: Leaders) -> Steps[Request]:
         topics = self.topics(request)
-        found = {
-            leaders.of_partition(self.name(topic), self.index(row)) for topic in topics for row in self.rows(topic)
-        }
+        found: set[Member | None] = set()
+        for topic in topics:
+            name = self.name(topic)
+            for rows in _in_steps(self.rows(topic)):
+                found.update(leaders.of_partition(name, self.index(row)) for row in rows)
+                yield
         if len(found) <= 1:
             return dict.fromkeys(found or {None}, request)
-        rows: dict[Member | None, dict[int, list[Row]]] = {}
-        for position, topic in enumerate(topics):
-            for row in self.rows(topic):
-                leader = leaders.of_partition(self.name(topic), self.index(row))
-                rows.setdefault(leader, {}).setdefault(position, []).append(row)
-        return {
-            leader: self.with_topics(request, [self.with_rows(topics[at], mine) for at, mine in share.items()])
-            for leader, share in rows.items()
-        }
+        shares: dict[Member | None, list[Topic]] = {}
+        for topic in topics:
+            of_topic: dict[Member | None, list[Row]] = {}
+            for rows in _in_steps(self.rows(topic)):
+                for row in rows:
+                    of_topic.setdefault(leaders.of_partition(self.name(topic), self.index(row)), []).append(row)
+                yield
+            for leader, mine in of_topic.items():
+                shares.setdefault(leader, []).append(self.with_rows(topic, mine))
+        return {leader: self.with_topics(request, share) for leader, share in shares.items()}
 
 
 @dataclass(frozen=True)
@@ -112,13 +143,19 @@ class AskedByKey(Generic[Request, Row]):
     leader: Callable[[Leaders, str], Member | None]
     with_rows: Callable[[Request, list[Row]], Request]
 
-    def split(self, request: Request, _version: int, leaders: Leaders) -> Shares[Request]:
+    def split(self, request: Request, _version: int, leaders: Leaders) -> Steps[Request]:
         rows: dict[Member | None, list[Row]] = {}
-        for row in self.rows(request):
-            rows.setdefault(self.leader(leaders, self.key(row)), []).append(row)
+        for some in _in_steps(self.rows(request)):
+            for row in some:
+                rows.setdefault(self.leader(leaders, self.key(row)), []).append(row)
+            yield
         if len(rows) <= 1:
             return dict.fromkeys(rows or {None: []}, request)
         return {leader: self.with_rows(request, mine) for leader, mine in rows.items()}
+
+
+def _in_steps(rows: list[Row]) -> list[list[Row]]:
+    return [rows] if len(rows) <= AT_ONCE else [rows[at : at + AT_ONCE] for at in range(0, len(rows), AT_ONCE)]
 
 
 def concatenated(messages: Iterable[Response], rows: Callable[[Response], list[Row]]) -> list[Row]:

@@ -51,7 +51,7 @@ async def _describe(call: Call[DescribeConfigsRequest], resource: _Asked) -> _Re
         rows = await _ROWS[ResourceType(resource.resource_type)](call, resource.resource_name)
     except (KafkaError, PulsarError) as error:
         return _failed(call, resource, error)
-    keys = resource.keys
+    keys = frozenset(resource.keys)
     return _Result(
         error_code=0, error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name,
         configs=[row for row in rows if not keys or row.name in keys],

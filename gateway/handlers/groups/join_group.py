@@ -12,12 +12,17 @@ from functools import partial
 from coordinator.group.messages import JoinRequest, JoinResponse
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
+from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import JoinGroupRequest, JoinGroupResponse
 
 REBALANCE_TIMEOUT_VERSION, KNOWN_ID_VERSION, NULL_NAME_VERSION, SKIP_ASSIGNMENT_VERSION = 1, 4, 7, 9
+MAX_PROTOCOLS = 1_000
+"""The coordinator compares the protocols of all members. Clients have a handful; Kafka has no such limit."""
 
 
 def handle(call: Call[JoinGroupRequest]) -> Reply:
+    if len(call.request.protocols) > MAX_PROTOCOLS:
+        return Reply(_response(call.version, JoinResponse(ErrorCode.INVALID_REQUEST, call.request.member_id)))
     asked = _request(call)
     joining = call.cluster.groups.ask(
         asked.group_id,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -18,10 +19,11 @@ from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, Fetch
 from coordinator.topics import DeletedTopic, TopicPartition
 from gateway.busy_time import run_part
 from gateway.errors import KafkaError
-from gateway.fan_out import fan_out
+from gateway.fan_out import fan_out, sliced
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
+from gateway.requests.group_topics import PART_ROWS
 from gateway.requests.repeated import MAX_TIMES
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
@@ -32,8 +34,11 @@ OWN_ERROR_VERSION, SEVERAL_VERSION = 2, 8
 NEVER_MS = 0
 """Offsets without a topic id were committed before this time."""
 _Topic = OffsetFetchResponse.OffsetFetchResponseTopic
+_Partition = _Topic.OffsetFetchResponsePartition
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
 _TopicOfGroup = _Group.OffsetFetchResponseTopics
+_PartitionOfGroup = _TopicOfGroup.OffsetFetchResponsePartitions
+Topic_ = TypeVar("Topic_")
 
 log = SparseLog(structlog.get_logger())
 
@@ -53,12 +58,12 @@ async def _answer(call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
     if call.version >= SEVERAL_VERSION:
         times = Counter(group.group_id for group in request.groups)
         return OffsetFetchResponse(groups=await fan_out(lambda group: _group(call, group, times), request.groups))
-    asked = FetchOffsetsRequest(request.group_id, _partitions(request.topics), request.require_stable)
-    answer = await _fetch(call, asked)
-    offsets = dict(answer.offsets)
+    asked = FetchOffsetsRequest(request.group_id, await _partitions(request.topics), request.require_stable)
+    answer = await _fetch_in_parts(call, asked)
+    offsets = answer.offsets
     if answer.error and call.version < OWN_ERROR_VERSION:
-        offsets = dict.fromkeys(_partitions(request.topics) or (), FetchedOffset(error=answer.error))
-    return OffsetFetchResponse(error_code=answer.error, topics=_topics(offsets))
+        offsets = dict.fromkeys(asked.partitions or (), FetchedOffset(error=answer.error))
+    return OffsetFetchResponse(error_code=answer.error, topics=await _topics(offsets, _Topic, _Partition))
 
 
 async def _group(
@@ -69,10 +74,25 @@ async def _group(
         call.count_error(ErrorCode.INVALID_REQUEST)
         return _Group(group_id=group.group_id, error_code=ErrorCode.INVALID_REQUEST)
     asked = FetchOffsetsRequest(
-        group.group_id, _partitions(group.topics), call.request.require_stable, group.member_id, group.member_epoch
-    )
-    answer = await _fetch(call, asked)
-    return _Group(group_id=group.group_id, error_code=answer.error, topics=_topics_of_group(answer.offsets))
+        group.group_id, await _partitions(group.topics), call.request.require_stable, group.member_id,
+        group.member_epoch,
+    )  # fmt: skip
+    answer = await _fetch_in_parts(call, asked)
+    topics = await _topics(answer.offsets, _TopicOfGroup, _PartitionOfGroup)
+    return _Group(group_id=group.group_id, error_code=answer.error, topics=topics)
+
+
+async def _fetch_in_parts(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse:
+    """A part with an error is the answer: the client retries then."""
+    if asked.partitions is None or len(asked.partitions) <= PART_ROWS:
+        return await _fetch(call, asked)
+    offsets: dict[TopicPartition, FetchedOffset] = {}
+    async for at in sliced(range(0, len(asked.partitions), PART_ROWS)):
+        answer = await _fetch(call, replace(asked, partitions=asked.partitions[at : at + PART_ROWS]))
+        if answer.error:
+            return answer
+        offsets |= answer.offsets
+    return FetchOffsetsResponse(ErrorCode.NONE, offsets)
 
 
 async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse:
@@ -133,30 +153,27 @@ def _is_current(topic: Topic | None, topic_id: bytes) -> bool:
     return topic is not None and topic.topic_id.bytes == topic_id
 
 
-def _partitions(topics: Iterable[_AskedTopic] | None) -> list[TopicPartition] | None:
+async def _partitions(topics: Iterable[_AskedTopic] | None) -> list[TopicPartition] | None:
     if topics is None:
         return None
-    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
+    return [
+        TopicPartition(topic.name, number)
+        async for topic in sliced(topics)
+        async for number in sliced(topic.partition_indexes)
+    ]
 
 
-def _topics(offsets: Mapping[TopicPartition, FetchedOffset]) -> list[_Topic]:
-    rows: dict[str, _Topic] = {}
-    for (topic, partition), fetched in offsets.items():
-        row = _Topic.OffsetFetchResponsePartition(
+async def _topics(
+    offsets: Mapping[TopicPartition, FetchedOffset],
+    topic_row: Callable[..., Topic_],
+    partition_row: Callable[..., object],
+) -> list[Topic_]:
+    """The rows have the same fields in all versions, and different classes."""
+    rows: dict[str, list[object]] = {}
+    async for (topic, partition), fetched in sliced(offsets.items()):
+        row = partition_row(
             partition_index=partition, committed_offset=fetched.offset, committed_leader_epoch=fetched.leader_epoch,
             metadata=fetched.metadata, error_code=fetched.error,
         )  # fmt: skip
-        rows.setdefault(topic, _Topic(name=topic)).partitions.append(row)
-    return list(rows.values())
-
-
-def _topics_of_group(offsets: Mapping[TopicPartition, FetchedOffset]) -> list[_TopicOfGroup]:
-    """The same as rows of another class."""
-    rows: dict[str, _TopicOfGroup] = {}
-    for (topic, partition), fetched in offsets.items():
-        row = _TopicOfGroup.OffsetFetchResponsePartitions(
-            partition_index=partition, committed_offset=fetched.offset, committed_leader_epoch=fetched.leader_epoch,
-            metadata=fetched.metadata, error_code=fetched.error,
-        )  # fmt: skip
-        rows.setdefault(topic, _TopicOfGroup(name=topic)).partitions.append(row)
-    return list(rows.values())
+        rows.setdefault(topic, []).append(row)
+    return [topic_row(name=name, partitions=partitions) async for name, partitions in sliced(rows.items())]

@@ -197,13 +197,13 @@ class KnownProduce:
         if not self._max_bytes or not self._cluster.fleet.leads(self.name, self.index):
             return False
         policy = context.policy
-        if policy is ALL_ALLOWED or (policy is self._allowing and policy.version == self._allowed_at):
+        if policy is ALL_ALLOWED or (policy is self._allowing and policy.version() == self._allowed_at):
             return True
         return self._is_allowed_by(policy)
 
     def _is_allowed_by(self, policy: Policy) -> bool:
         """Remembers that it is, which is quicker to find out than the policy's own answer."""
-        version = policy.version
+        version = policy.version()
         if self._transactional or not policy.allows(_WRITE, _TOPIC, self.name):
             return False
         self._allowing, self._allowed_at = policy, version

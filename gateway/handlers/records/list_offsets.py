@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import structlog
 
 from gateway.busy_time import run_part
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import fan_out
+from gateway.fan_out import Slices, fan_out
 from gateway.log.partition_log import PartitionLog
 from gateway.log.reading.log_start import START_AGE_S
 from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
@@ -45,6 +45,8 @@ END_AGE_S = 0.05
 """The maximum age of a known end, because others may write: native producers, or a gateway that has just lost the
 partition. The broker has to read the last entry to name it, and Spark requests both ends with every 500 records that it
 reads."""
+AT_ONCE = 1_000
+"""Larger requests are answered in slices."""
 AHEAD = 0.6
 """Part of these ages after which a value is refreshed ahead: a client that asks often does not wait for the broker."""
 
@@ -75,9 +77,8 @@ def handle(call: Call[ListOffsetsRequest]) -> Reply:
     answer = _at_once(call) if before is None else None
     if answer is not None:
         return Reply(answer)
-    asked = Counter((topic.name, part.partition_index) for topic in call.request.topics for part in topic.partitions)
     client = call.client
-    listing = client.listing = run_part(_look_up(call, asked, before))
+    listing = client.listing = run_part(_look_up(call, before))
 
     def forget(answered: asyncio.Future[ListOffsetsResponse]) -> None:
         if client.listing is answered:  # the future holds the logs
@@ -88,7 +89,10 @@ def handle(call: Call[ListOffsetsRequest]) -> Reply:
 
 
 def _at_once(call: Call[ListOffsetsRequest]) -> ListOffsetsResponse | None:
-    """The answer, if all of it is known."""
+    """The answer, if all of it is known, and it is not large."""
+    topics = call.request.topics
+    if len(topics) > AT_ONCE or sum(len(topic.partitions) for topic in topics) > AT_ONCE:
+        return None
     rows: dict[tuple[str, int], _Row] = {}
     for topic in call.request.topics:
         for part in topic.partitions:
@@ -97,7 +101,8 @@ def _at_once(call: Call[ListOffsetsRequest]) -> ListOffsetsResponse | None:
             if found is None:
                 return None
             rows[key] = _row(part, found)
-    return _response(call, rows.values())
+    left = iter(rows.values())
+    return ListOffsetsResponse(topics=[_answered(topic, left) for topic in topics])
 
 
 def _at_hand(call: Call[ListOffsetsRequest], name: str, part: _Asked) -> FoundOffset | None:
@@ -139,32 +144,41 @@ async def _end(partition_log: PartitionLog, *, read_committed: bool) -> int:
 
 
 async def _look_up(
-    call: Call[ListOffsetsRequest], asked: Counter[tuple[str, int]], before: asyncio.Future[ListOffsetsResponse] | None
+    call: Call[ListOffsetsRequest], before: asyncio.Future[ListOffsetsResponse] | None
 ) -> ListOffsetsResponse:
+    slices, times = Slices(), Counter[tuple[str, int]]()
+    keys: list[tuple[str, int, int, int]] = []
+    distinct: dict[tuple[str, int, int, int], tuple[str, _Asked]] = {}  # v0 may ask for the same again and again
+    for topic in call.request.topics:
+        await slices.pause()
+        for part in topic.partitions:
+            await slices.pause()
+            times[topic.name, part.partition_index] += 1
+            key = topic.name, part.partition_index, part.timestamp, part.max_num_offsets
+            keys.append(key)
+            distinct[key] = topic.name, part
+
     async def answer(named: tuple[str, _Asked]) -> _Row:
         name, part = named
-        duplicate = call.version >= 1 and asked[name, part.partition_index] > 1
+        duplicate = call.version >= 1 and times[name, part.partition_index] > 1
         return await _answer(call, name, part, duplicate=duplicate)
 
-    named = [(topic.name, part) for topic in call.request.topics for part in topic.partitions]
-    keys = [(name, part.partition_index, part.timestamp, part.max_num_offsets) for name, part in named]
-    distinct = dict(zip(keys, named, strict=True))  # v0 may ask for the same again and again
     found = dict(zip(distinct, await fan_out(answer, list(distinct.values())), strict=True))
     rows = [found[key] for key in keys]
     if before is not None:
         await asyncio.wait([before])
         for row in rows:
             row.renew()
-    return _response(call, rows)
+    left, topics = iter(rows), list[_Topic]()
+    for topic in call.request.topics:
+        await slices.pause()
+        topics.append(_answered(topic, left))
+    return ListOffsetsResponse(topics=topics)
 
 
-def _response(call: Call[ListOffsetsRequest], rows: Iterable[_Row]) -> ListOffsetsResponse:
-    left = iter(rows)
-    return ListOffsetsResponse(
-        topics=[
-            _Topic(name=topic.name, partitions=[next(left) for _ in topic.partitions]) for topic in call.request.topics
-        ]
-    )
+def _answered(topic: ListOffsetsRequest.ListOffsetsTopic, rows: Iterator[_Row]) -> _Topic:
+    """Takes the topic's rows."""
+    return _Topic(name=topic.name, partitions=[next(rows) for _ in topic.partitions])
 
 
 def encode(

@@ -21,7 +21,7 @@ from coordinator.topics import TopicPartition
 from gateway.errors import KafkaError
 from gateway.fan_out import Slices, fan_out
 from gateway.handlers.records.produce_answers import Part, add_topic, refuse
-from gateway.handlers.records.verification import refused_as_whole, unverified, verify
+from gateway.handlers.records.verification import refused_as_whole, unverified, verify, verify_at_once
 from gateway.log.transactions.verifications import VerificationLostError
 from gateway.log.writing.checking import (
     IN_THE_LOOP,
@@ -92,6 +92,7 @@ class ProduceCall:
             self._find(part)
             if part.topic is not None:
                 self._judge(part)
+                self._verify_at_once(part)
         except _STORAGE_ERRORS as error:
             refuse(self.call, self.response, part, error)
 
@@ -119,6 +120,16 @@ class ProduceCall:
             part.produced = self._checked(part, IN_THE_LOOP)
         except HeavyRecordsError:
             part.is_heavy = True
+
+    def _verify_at_once(self, part: Part) -> None:
+        """Each transaction begins once in each of its partitions: the preparation of a batch costs much more."""
+        if part.log is None or part.produced is None or self._begins_transactions(part):
+            return
+        header, client, index = part.produced.header, self.call.client, part.answer.index
+        if not part.log.lacks_verification(header, client.number, client.arrived_s):
+            return
+        if self.call.cluster.fleet.role(part.name, index) is PartitionRole.LEADING:
+            verify_at_once(self.call, part.log.transactional_writes, TopicPartition(part.name, index), header)
 
     def _checked(self, part: Part, effort: Effort | None) -> Produced | None:
         assert part.topic is not None
@@ -174,11 +185,13 @@ class ProduceCall:
             refuse(self.call, self.response, part, error)
 
     async def _look_up(self, part: Part) -> None:
-        if part.topic is None and not part.answer.error_code:
+        if part.topic is not None or part.answer.error_code:
+            return
+        while part.topic is None:  # it may be deleted, and created again, as soon as it is found
             if await self.call.cluster.topics.get(part.name) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._find(part)
-            self._judge(part)
+        self._judge(part)
 
     async def _decode(self, part: Part) -> None:
         """Decode for as long as it takes, as in Kafka, whose timeout begins when a batch is appended: otherwise a batch
@@ -209,7 +222,7 @@ class ProduceCall:
             await part.log.prepare(header, self.call.client.number, self.call.client.arrived_s)
             if header.is_transactional and header.producer_id >= 0:
                 partition = TopicPartition(part.topic.name, part.answer.index)
-                await verify(self.call, part.log.transactions, partition, header)
+                await verify(self.call, part.log.transactional_writes, partition, header)
 
     @staticmethod
     def _begins_transactions(part: Part) -> bool:

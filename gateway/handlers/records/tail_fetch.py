@@ -66,9 +66,9 @@ class _TailTopic:
 
     def check_right(self, policy: Policy) -> None:
         """The client may read it. Raises NotAtTail."""
-        if policy is self.allowing and policy.version == self.allowed_at:
+        if policy is self.allowing and policy.version() == self.allowed_at:
             return
-        version = policy.version
+        version = policy.version()
         if not policy.allows(AclOperation.READ, ResourceType.TOPIC, self.name):
             raise NotAtTail
         self.allowing, self.allowed_at = policy, version

@@ -7,6 +7,7 @@ v0 knows only literal patterns; v1 adds prefixed ones (KIP-290); v2 is flexible;
 from __future__ import annotations
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import sliced
 from gateway.handlers.security.acl_fields import MAX_CHANGES, NO_AUTHORIZER, UNKNOWN, from_code
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call, ClosesConnection
@@ -23,23 +24,25 @@ _PATTERNS = {PatternType.LITERAL, PatternType.PREFIXED}
 
 async def handle(call: Call[CreateAclsRequest]) -> CreateAclsResponse:
     wanted, security = call.request.creations, call.cluster.security
-    if any(_is_unknown(each) for each in wanted):
-        raise ClosesConnection("an ACL with unknown elements")
+    async for each in sliced(wanted):
+        if _is_unknown(each):
+            raise ClosesConnection("an ACL with unknown elements")
     if not security.has_acls:
         return _refuse_all(call, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-    acls = [_acl(each) for each in wanted]
+    acls = [_acl(each) async for each in sliced(wanted)]
     if any(_is_any(acl) for acl in acls):  # Kafka's handler fails for the whole request
         text = "The server experienced an unexpected error when processing the request."
         return _refuse_all(call, ErrorCode.UNKNOWN_SERVER_ERROR, text)
-    reasons = [_invalid_reason(acl) for acl in acls]
-    new = [acl for acl, reason in zip(acls, reasons, strict=True) if not reason and acl not in security.state.acls]
+    reasons = [_invalid_reason(acl) async for acl in sliced(acls)]
+    valid = [acl async for acl, reason in sliced(zip(acls, reasons, strict=True)) if not reason]
+    new = [acl async for acl in sliced(valid) if acl not in security.state.acls]
     try:
         if len(new) > MAX_CHANGES:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_CHANGES} ACLs may be created at once.")
         await security.change([acl_record(acl, present=True) for acl in dict.fromkeys(new)], call.context.requester)
     except (KafkaError, PulsarError) as error:
         return _refuse_all(call, error_code(error), str(error))
-    return CreateAclsResponse(results=[_row(call, reason) for reason in reasons])
+    return CreateAclsResponse(results=[_row(call, reason) async for reason in sliced(reasons)])
 
 
 def _row(call: Call, reason: str | None) -> _Row:
@@ -51,7 +54,7 @@ def _row(call: Call, reason: str | None) -> _Row:
 
 def _refuse_all(call: Call[CreateAclsRequest], code: ErrorCode, text: str) -> CreateAclsResponse:
     call.count_error(code)
-    return CreateAclsResponse(results=[_Row(error_code=code, error_message=text) for _ in call.request.creations])
+    return CreateAclsResponse(results=[_Row(error_code=code, error_message=text)] * len(call.request.creations))
 
 
 def _is_unknown(wanted: _Wanted) -> bool:

@@ -7,6 +7,7 @@ v0 knows only literal patterns; v1 adds prefixed ones (KIP-290); v2 is flexible;
 from __future__ import annotations
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import Slices, sliced
 from gateway.handlers.security.acl_fields import MAX_CHANGES, NO_AUTHORIZER, UNKNOWN, to_filter
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
@@ -20,10 +21,13 @@ _Row = DeleteAclsResponse.DeleteAclsFilterResult
 
 async def handle(call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:
     security = call.cluster.security
-    filters = [to_filter(each) for each in call.request.filters]
+    filters = [to_filter(each) async for each in sliced(call.request.filters)]
     if not security.has_acls:
         return _refuse_all(call, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-    found = [sorted(acl for acl in security.state.acls if wanted.matches(acl)) for wanted in filters]
+    slices, found = Slices(), list[list[Acl]]()
+    for wanted in filters:
+        await slices.pause()
+        found.append(sorted(filter(wanted.matches, security.state.acls)))
     gone = dict.fromkeys(acl for acls in found for acl in acls)
     try:
         if len(gone) > MAX_CHANGES:
@@ -31,7 +35,7 @@ async def handle(call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:
         await security.change([acl_record(acl, present=False) for acl in gone], call.context.requester)
     except (KafkaError, PulsarError) as error:
         return _refuse_all(call, error_code(error), str(error))
-    return DeleteAclsResponse(filter_results=[_row(*each) for each in zip(filters, found, strict=True)])
+    return DeleteAclsResponse(filter_results=[_row(*each) async for each in sliced(zip(filters, found, strict=True))])
 
 
 def _row(wanted: AclFilter, found: list[Acl]) -> _Row:
@@ -54,5 +58,5 @@ def _matching(acl: Acl) -> _Row.DeleteAclsMatchingAcl:
 
 def _refuse_all(call: Call[DeleteAclsRequest], code: ErrorCode, text: str) -> DeleteAclsResponse:
     call.count_error(code)
-    rows = [_Row(error_code=code, error_message=text) for _ in call.request.filters]
+    rows = [_Row(error_code=code, error_message=text)] * len(call.request.filters)
     return DeleteAclsResponse(filter_results=rows)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import fan_out
+from gateway.fan_out import fan_out, sliced
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.broker_configs import effective_configs
 from gateway.requests.brokers import Brokers
@@ -31,16 +31,16 @@ _Row = CreateTopicsResponse.CreatableTopicResult
 
 async def handle(call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
     request = call.request
-    named = Counter(topic.name for topic in request.topics)
-    duplicates = [name for name, times in named.items() if times > 1]
-    once = [topic for topic in request.topics if named[topic.name] == 1]
+    named = Counter([topic.name async for topic in sliced(request.topics)])
+    duplicates = [name async for name, times in sliced(named.items()) if times > 1]
+    once = [topic async for topic in sliced(request.topics) if named[topic.name] == 1]
     if len(once) > MAX_TOPICS:
         text = "Unable to perform excessively large batch operation."
-        rows = [_failed(topic.name, ErrorCode.POLICY_VIOLATION, text) for topic in once]
+        rows = [_failed(topic.name, ErrorCode.POLICY_VIOLATION, text) async for topic in sliced(once)]
     else:
         rows = await fan_out(lambda topic: _create(call, topic), once, at_once=1)
-    rows += [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in duplicates]
-    for row in rows:
+    rows += [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") async for name in sliced(duplicates)]
+    async for row in sliced(rows):
         if row.error_code:
             call.count_error(ErrorCode(row.error_code))
     return CreateTopicsResponse(topics=rows)

@@ -8,7 +8,7 @@ from operator import itemgetter
 import structlog
 
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import fan_out
+from gateway.fan_out import fan_out, sliced
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
@@ -36,9 +36,9 @@ async def handle(call: Call[DescribeTopicPartitionsRequest]) -> DescribeTopicPar
     except (KafkaError, PulsarError) as error:
         code = error_code(error)
         call.count_error(code)
-        rows = [_failed(asked.name, code, NOT_ASKED) for asked in call.request.topics]
+        rows = [_failed(asked.name, code, NOT_ASKED) async for asked in sliced(call.request.topics)]
         return DescribeTopicPartitionsResponse(topics=rows, next_cursor=None)
-    return _page(call, found)
+    return await _page(call, found)
 
 
 async def _found(call: Call[DescribeTopicPartitionsRequest]) -> dict[str, Topic | ErrorCode]:
@@ -78,14 +78,14 @@ async def _look_up(call: Call, name: str) -> Topic | ErrorCode:
         return ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _page(
+async def _page(
     call: Call[DescribeTopicPartitionsRequest], found: dict[str, Topic | ErrorCode]
 ) -> DescribeTopicPartitionsResponse:
     """Rows up to the limit, and the next cursor."""
     room = max(1, min(call.request.response_partition_limit, MAX_PARTITIONS))
     cursor = call.request.cursor
     rows: list[_Topic] = []
-    for name, topic in found.items():
+    async for name, topic in sliced(found.items()):
         if room == 0:
             return DescribeTopicPartitionsResponse(topics=rows, next_cursor=_Cursor(topic_name=name, partition_index=0))
         if isinstance(topic, ErrorCode):

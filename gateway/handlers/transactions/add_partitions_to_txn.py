@@ -16,7 +16,7 @@ from coordinator.transaction.metadata import EPOCH_BUMP_VERSION
 from coordinator.transaction.version_errors import Api, error_for_version
 from gateway.busy_time import run_part
 from gateway.coordination.transactions.adding import add_at_once, add_when_free
-from gateway.fan_out import fan_out
+from gateway.fan_out import fan_out, sliced
 from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, cached_counts, look_up_counts
 from gateway.requests.reply import Reply
@@ -27,6 +27,8 @@ from protocol.kafka.messages.transactions import AddPartitionsToTxnRequest, AddP
 BATCHED_VERSION = 4
 TRANSACTIONS_AT_ONCE = 1_000
 """A gateway verifies up to this number at the same time, so that they share an entry of the coordinator's log."""
+TOPICS_AT_ONCE = 1_000
+"""The topics that are read without giving others their turn."""
 
 _Response = AddPartitionsToTxnResponse
 _Topic = _Response.AddPartitionsToTxnTopicResult
@@ -48,10 +50,6 @@ class _Transaction(NamedTuple):
     topics: Sequence[_NamesPartitions]
     verify_only: bool
 
-    @property
-    def partitions(self) -> frozenset[TopicPartition]:
-        return frozenset(TopicPartition(topic.name, number) for topic in self.topics for number in topic.partitions)
-
 
 def handle(call: Call[AddPartitionsToTxnRequest]) -> Reply:
     is_batched = call.version >= BATCHED_VERSION
@@ -61,15 +59,20 @@ def handle(call: Call[AddPartitionsToTxnRequest]) -> Reply:
     if not is_batched:
         only = transactions[0]
         call.cluster.producer_connections.record_use(only.transactional_id, only.producer, call.client.number)
-    highest = _highest_partitions(transactions)
-    counts = cached_counts(call, highest)
-    if counts is not None:
-        return _add_all(call, transactions, counts)
+    if sum(len(transaction.topics) for transaction in transactions) <= TOPICS_AT_ONCE:
+        counts = cached_counts(call, _highest_partitions(topic for each in transactions for topic in each.topics))
+        if counts is not None:
+            return _add_all(call, transactions, counts)
+    return Reply.after(_look_up(call, transactions))
 
-    async def look_up() -> Reply:
-        return _add_all(call, transactions, await look_up_counts(call, highest))
 
-    return Reply.after(look_up())
+async def _look_up(call: Call, transactions: Sequence[_Transaction]) -> Reply:
+    topics = [topic async for each in sliced(transactions) async for topic in sliced(each.topics)]
+    highest: dict[str, int] = {}
+    async for at in sliced(range(0, len(topics), TOPICS_AT_ONCE)):
+        for name, partition in _highest_partitions(topics[at : at + TOPICS_AT_ONCE]).items():
+            highest[name] = max(highest.get(name, 0), partition)
+    return _add_all(call, transactions, await look_up_counts(call, highest))
 
 
 def _transactions(request: AddPartitionsToTxnRequest, *, is_batched: bool) -> Iterator[_Transaction]:
@@ -81,11 +84,10 @@ def _transactions(request: AddPartitionsToTxnRequest, *, is_batched: bool) -> It
         yield _Transaction(row.transactional_id, producer, row.topics, row.verify_only)
 
 
-def _highest_partitions(transactions: Iterable[_Transaction]) -> dict[str, int]:
+def _highest_partitions(topics: Iterable[_NamesPartitions]) -> dict[str, int]:
     highest: dict[str, int] = {}
-    for transaction in transactions:
-        for topic in transaction.topics:
-            highest[topic.name] = max([highest.get(topic.name, 0), *topic.partitions])
+    for topic in topics:
+        highest[topic.name] = max([highest.get(topic.name, 0), *topic.partitions])
     return highest
 
 
@@ -98,21 +100,25 @@ async def _response(
 ) -> AddPartitionsToTxnResponse:
     codes = await fan_out(lambda each: _add(call, each, counts), transactions, at_once=TRANSACTIONS_AT_ONCE)
     if call.version < BATCHED_VERSION:
-        return _Response(results_by_topic_v3_and_below=_rows(call, transactions[0], codes[0]))
+        return _Response(results_by_topic_v3_and_below=await _rows(call, transactions[0], codes[0]))
     return _Response(
         results_by_transaction=[
             _Response.AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
-                topic_results=_rows(call, transaction, mine),  # type: ignore[arg-type]  # the same fields
+                topic_results=await _rows(call, transaction, mine),  # type: ignore[arg-type]  # the same fields
             )
-            for transaction, mine in zip(transactions, codes, strict=True)
+            async for transaction, mine in sliced(zip(transactions, codes, strict=True))
         ]
     )
 
 
 async def _add(call: Call, transaction: _Transaction, counts: PartitionCounts) -> _Codes:
-    partitions = transaction.partitions
-    unknown = {partition: error for partition in partitions if (error := counts.error(*partition))}
+    partitions = frozenset([
+        TopicPartition(topic.name, number)
+        async for topic in sliced(transaction.topics)
+        async for number in sliced(topic.partitions)
+    ])  # fmt: skip
+    unknown = {partition: error async for partition in sliced(partitions) if (error := counts.error(*partition))}
     if unknown:
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | unknown
     asked = AddPartitionsRequest(
@@ -129,7 +135,7 @@ async def _add(call: Call, transaction: _Transaction, counts: PartitionCounts) -
     return dict.fromkeys(partitions, await add(call.cluster.transactions, asked))
 
 
-def _rows(call: Call, transaction: _Transaction, codes: _Codes) -> list[_Topic]:
+async def _rows(call: Call, transaction: _Transaction, codes: _Codes) -> list[_Topic]:
     return [
         _Topic(
             name=topic.name,
@@ -138,10 +144,10 @@ def _rows(call: Call, transaction: _Transaction, codes: _Codes) -> list[_Topic]:
                     partition_index=number,
                     partition_error_code=_code(call, codes[TopicPartition(topic.name, number)]),
                 )
-                for number in topic.partitions
+                async for number in sliced(topic.partitions)
             ],
         )
-        for topic in transaction.topics
+        async for topic in sliced(transaction.topics)
     ]
 
 

@@ -48,7 +48,8 @@ def test_large_requests(api_key: int, size_bytes: int, expected: bool) -> None:
 class OfAlice:
     """She may describe what is hers."""
 
-    version = 1
+    def version(self) -> int:
+        return 1
 
     def allows(self, who: Requester, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         return who == Requester("User:alice", "192.0.2.7") and name == "hers"

@@ -113,12 +113,15 @@ class FakeRights:
     """An authorizer that allows everything except operations on some topics."""
 
     def __init__(self) -> None:
-        self.version = 1
+        self._version = 1
         self._denied: set[str] = set()
 
     def deny(self, *topics: str) -> None:
         self._denied.update(topics)
-        self.version += 1
+        self._version += 1
+
+    def version(self) -> int:
+        return self._version
 
     def allows(self, _requester: Any, _operation: AclOperation, _resource_type: ResourceType, name: str) -> bool:
         return name not in self._denied

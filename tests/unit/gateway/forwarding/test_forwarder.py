@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.fleet.leadership import LeadershipState
 from gateway.errors import KafkaError
-from gateway.forwarding.forwarder import merged
+from gateway.forwarding.large_messages import merged
 from gateway.handlers.records import produce as produce_api
 from gateway.requests import api_routes
 from gateway.requests.call import Call, ClosesConnection

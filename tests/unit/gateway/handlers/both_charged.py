@@ -29,7 +29,7 @@ class BothCharged:
         monkeypatch.setattr(time, "perf_counter", lambda: self.busy_s)
         for way in (ways.general, ways.straight):
             self.muted_ms[way] = []
-            _meter(way)._now_ms = lambda: self.now_ms
+            _meter(way)._now_s = lambda: self.now_ms / 1_000
         self.reconnect()
 
     def reconnect(self) -> None:

@@ -15,6 +15,7 @@ from gateway.handlers.place import Place
 from gateway.handlers.records.known_fetch import KnownFetches
 from gateway.handlers.records.known_produce import KnownProduces
 from gateway.log.partition_log import PartitionLog
+from gateway.network import turns
 from gateway.requests.context import RequestContext
 from protocol.pulsar.frames import parse_message
 from protocol.pulsar.pulsar_commands_pb2 import BaseCommand, CommandSend, CommandSendError, ServerError
@@ -87,6 +88,7 @@ class BothWays:
     """Two gateways; one of them has no fast path."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, known: KnownRequests) -> None:
+        monkeypatch.setattr(turns, "SLICE_S", math.inf)  # a busy machine would let only one of them run all requests
         self.general, self.straight = Way(), Way()
         self.taken = 0
         """The number of requests that took the fast path."""

@@ -3,19 +3,22 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from coordinator.group.messages import DescribedConsumerGroup, DescribedGroup
+from coordinator.group.messages import DescribedConsumerGroup, DescribedGroup, SyncRequest, SyncResponse
 from coordinator.transaction.messages import AddPartitionsRequest, DescribedTransaction, VerifyPartitionsResponse
 from gateway import fan_out
-from gateway.handlers.groups import consumer_group_describe, describe_groups
+from gateway.coordination.partition.coordinators import Coordinators
+from gateway.handlers.groups import consumer_group_describe, describe_groups, sync_group
 from gateway.handlers.transactions import add_partitions_to_txn, describe_transactions
 from gateway.requests.policy import ALL_ALLOWED
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import SyncGroupResponse
 from protocol.kafka.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
+T = TypeVar("T")
 NAMES = [f"n{number}" for number in range(5)]
 
 
@@ -93,3 +96,51 @@ async def test_other_tasks_run_in_between(
         seen.append(coordinator.answers)
         await asyncio.sleep(0)
     assert set(range(count + 1)) <= {*seen, coordinator.answers}
+
+
+class Assignment:
+    """Counts how many have been read."""
+
+    read = 0
+
+    def __init__(self, member_id: str) -> None:
+        self.member_id = member_id
+
+    @property
+    def assignment(self) -> memoryview:
+        Assignment.read += 1
+        return memoryview(self.member_id.encode())
+
+
+class Group:
+    def sync(self, asked: SyncRequest, now_ms: int, reply: Callable[[SyncResponse], None]) -> None:
+        assert asked.assignments == {name: name.encode() for name in NAMES}
+        reply(SyncResponse(ErrorCode.NONE, assignment=asked.assignments[asked.member_id]))
+
+
+class Groups(Coordinators[Any]):
+    def run(self, key: str, call: Callable[[Any, int], T]) -> T:
+        return call(Group(), 0)
+
+    def leads(self, number: int) -> bool:
+        return True
+
+
+async def test_the_assignments_of_a_large_group_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_out, "SLICE_S", 0.0)
+    monkeypatch.setattr(sync_group, "AT_ONCE", 1)
+    monkeypatch.setattr(Assignment, "read", 0)
+    request = SimpleNamespace(
+        group_id="g", generation_id=1, member_id=NAMES[3], group_instance_id=None, protocol_type="consumer",
+        protocol_name="range", assignments=[Assignment(name) for name in NAMES],
+    )  # fmt: skip
+    call: Any = SimpleNamespace(cluster=SimpleNamespace(groups=Groups()), request=request, version=5)
+    task = asyncio.create_task(sync_group.handle(call).result())
+    seen = set()
+    while not task.done():
+        seen.add(Assignment.read)
+        await asyncio.sleep(0)
+    assert seen >= {*range(len(NAMES))}
+    response = task.result()
+    assert isinstance(response, SyncGroupResponse)
+    assert response.assignment == NAMES[3].encode()

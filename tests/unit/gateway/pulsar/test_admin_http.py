@@ -30,7 +30,9 @@ class Broker:
         self.requests += 1
         if self.silent:
             await self._end.wait()
-        return web.json_response(self._name if self.status == 200 else {"reason": "expired"}, status=self.status)
+        answer = web.json_response(self._name if self.status == 200 else {"reason": "expired"}, status=self.status)
+        answer.enable_compression()  # if the client accepts that
+        return answer
 
     async def close(self) -> None:
         self._end.set()
@@ -62,6 +64,11 @@ async def http(brokers: list[Broker]) -> AsyncIterator[AdminHttp]:
 async def test_a_read_is_asked_of_the_next_broker(brokers: list[Broker], http: AdminHttp) -> None:
     assert [await http.get_json("path") for _ in range(3)] == ["well"] * 3
     assert [broker.requests for broker in brokers] == [1, 3]
+
+
+async def test_answers_are_not_compressed(brokers: list[Broker], http: AdminHttp) -> None:
+    brokers[0].silent = False
+    assert "Content-Encoding" not in (await http.request("GET", "path")).headers
 
 
 async def test_a_write_is_not_repeated(brokers: list[Broker], http: AdminHttp) -> None:

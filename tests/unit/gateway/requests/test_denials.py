@@ -28,7 +28,8 @@ CREATE_TOPICS = 19
 class Nothing:
     """A policy that allows nothing."""
 
-    version = 0
+    def version(self) -> int:
+        return 0
 
     def allows(self, who: Requester, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         return False

@@ -75,6 +75,17 @@ async def test_all_rows_are_answered(counts: list[int]) -> None:
     assert all(sum(max(1, len(topic.partitions)) for topic in part.topics) <= PART_ROWS for part in handler.parts)
 
 
+async def test_a_large_request_is_divided_as_its_parts_are_handled() -> None:
+    handler, asked = Handler(), request(*[1] * 40)
+    task = asyncio.ensure_future(handler.asked(asked).result())
+    await asyncio.sleep(0)
+    assert handler.parts
+    del asked.topics[5:]
+    response = await task
+    assert isinstance(response, OffsetDeleteResponse)
+    assert len(response.topics) == 5
+
+
 async def test_other_tasks_run_in_between() -> None:
     handler = Handler()
     task = asyncio.ensure_future(handler.asked(request(20)).result())

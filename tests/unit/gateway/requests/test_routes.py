@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Any
 
 import pytest
 
 from coordinator.fleet.messages import Member
+from gateway import fan_out
 from gateway.handlers.table import APIS
+from gateway.requests import routes
 from gateway.requests.routes import Leaders, Route
 from protocol.kafka.handwritten.produce_request import ProducedPartition, ProducedTopic
 from protocol.kafka.messages import cluster, groups, records, transactions
 
 PRODUCE, LIST_OFFSETS, OFFSET_FETCH, LIST_GROUPS, LOG_DIRS, DELETE_GROUPS, DESCRIBE_PRODUCERS = 0, 2, 9, 16, 35, 42, 61
-INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN = 22, 24
+INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS = 22, 24, 27
 
 
 def member(node_id: int) -> Member:
@@ -218,3 +221,41 @@ def test_produced_topics_that_have_ids_are_merged_by_them() -> None:
     merged = route(PRODUCE).merge([answer(("a", a, [0]), ("b", b, [1])), answer(("", b, [0]), ("", a, [2, 1]))])
     found = {each.topic_id: [row.index for row in each.partition_responses] for each in merged.responses}
     assert found == {a: [0, 2, 1], b: [1, 0]}
+
+
+def marker(producer_id: int, *topics: tuple[str, list[int]]) -> Any:
+    row = records.WriteTxnMarkersRequest.WritableTxnMarker
+    return row(
+        producer_id=producer_id, producer_epoch=0, transaction_result=True, coordinator_epoch=1,
+        topics=[row.WritableTxnMarkerTopic(name=name, partition_indexes=numbers) for name, numbers in topics],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("api_key", "request_"),
+    [
+        (LIST_OFFSETS, listed(("a", [0, 1, 3, 4, 5, 7]), ("b", [2]), ("c", [0]))),
+        (LIST_OFFSETS, listed(*((f"t{number}", [number]) for number in range(9)))),
+        (DELETE_GROUPS, groups.DeleteGroupsRequest(groups_names=[f"g{number}" for number in range(9)])),
+        (
+            WRITE_TXN_MARKERS,
+            records.WriteTxnMarkersRequest(
+                markers=[marker(number, ("a", [number, number + 1])) for number in range(9)]
+            ),
+        ),
+    ],
+    ids=["partitions", "topics", "groups", "markers"],
+)
+async def test_large_requests_are_split_in_slices(
+    monkeypatch: pytest.MonkeyPatch, api_key: int, request_: Any
+) -> None:
+    monkeypatch.setattr(routes, "AT_ONCE", 2)
+    monkeypatch.setattr(fan_out, "SLICE_S", 0.0)
+    splitting = asyncio.create_task(route(api_key).split_in_slices(request_, 4, LEADERS))
+    turns = 0
+    while not splitting.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 4
+    assert splitting.result() == route(api_key).split(request_, 4, LEADERS)
+    assert len(splitting.result()) == 3

@@ -226,7 +226,6 @@ async def test_rights_count_at_once(both: BothWays, monkeypatch: pytest.MonkeyPa
     allowed, changes = {TOPIC}, 0
 
     class Some(AllAllowed):
-        @property
         def version(self) -> int:
             return changes
 

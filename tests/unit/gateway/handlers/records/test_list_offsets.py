@@ -197,6 +197,28 @@ async def test_so_many_partitions_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     assert 1 < most <= 64
 
 
+@pytest.mark.parametrize("partitions", [0, 1, 2])
+async def test_a_large_request_is_answered_in_slices(monkeypatch: pytest.MonkeyPatch, partitions: int) -> None:
+    """Also if all is known, and if its topics have no partitions."""
+    monkeypatch.setattr(fan_out, "SLICE_S", 0.0)
+    monkeypatch.setattr(list_offsets, "AT_ONCE", 4)
+    asked = call(FakeLog(NEW), many=50)
+    numbers = [range(each * partitions, (each + 1) * partitions) for each in range(5)]
+    asked.request.topics = [
+        _Topic(name=f"t{each % 2}", partitions=[_Partition(partition_index=n, timestamp=EARLIEST) for n in mine])
+        for each, mine in enumerate(numbers)
+    ]
+    answering = asyncio.create_task(list_offsets.handle(asked).result())
+    turns = 0
+    while not answering.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 10, "to read the request, and to make the response"
+    response: Any = answering.result()
+    found = [(topic.name, [part.partition_index for part in topic.partitions]) for topic in response.topics]
+    assert found == [(f"t{each % 2}", [*numbers[each]]) for each in range(5)]
+
+
 async def test_what_is_asked_again_and_again_is_looked_up_once() -> None:
     """Version 0 refuses no duplicates."""
     log = FakeLog(NEW)

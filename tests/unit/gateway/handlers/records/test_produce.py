@@ -10,11 +10,12 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from coordinator.fleet.leadership import PartitionRole
 from gateway.handlers.records import produce as produce_handler
 from gateway.handlers.records import produce_answers
 from gateway.handlers.records.produce import ProduceCall
 from gateway.handlers.records.produce_answers import Part
-from gateway.log.transactions.verifications import VerificationLostError
+from gateway.log.transactions.verifications import VerificationLostError, Verifications
 from gateway.requests.call import ClosesConnection
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.handwritten.produce_request import ProducedPartition, ProducedTopic
@@ -104,6 +105,41 @@ async def test_a_batch_that_was_checked_before_the_first_transaction_of_its_comp
         log.done(5, None)
     assert part.answer.error_code == code
     assert call.future.result() is call.response
+
+
+@pytest.mark.parametrize(
+    ("differs", "found"),
+    [
+        ({}, True),
+        ({"version": 12}, False),  # the coordinator has to add the partition first
+        ({"role": PartitionRole.WITHOUT_LEASE}, False),
+        ({"begun": False}, False),  # a property of the topic has to be written first
+        ({"lacks": False}, False),
+        ({"transactional_id": None}, False),
+        ({"code": ErrorCode.TRANSACTION_ABORTABLE}, False),
+        ({"code": None}, False),  # another gateway coordinates the transaction
+    ],
+)
+async def test_a_transaction_that_this_gateway_coordinates_is_verified_at_once(
+    differs: dict[str, Any], found: bool
+) -> None:
+    case = SimpleNamespace(
+        **{"version": 11, "role": PartitionRole.LEADING, "begun": True, "lacks": True, "transactional_id": "id",
+           "code": ErrorCode.NONE} | differs
+    )  # fmt: skip
+    produce_call, log = produce(-1)
+    verifications, call = Verifications(), cast(Any, produce_call.call)
+    call.version, call.request.transactional_id, call.client.arrived_s = case.version, case.transactional_id, 0.0
+    call.cluster.fleet.role = lambda *_: case.role
+    call.cluster.verifier = SimpleNamespace(verify_here=lambda *_: case.code)
+    cast(Any, log).lacks_verification = lambda *_: case.lacks
+    cast(Any, log).transactional_writes = SimpleNamespace(verifications=verifications)
+    [part] = produce_call._parts
+    part.topic = cast(Any, SimpleNamespace(compacts=False, has_transactions=case.begun))
+    header = cast(Any, part.produced).header
+    header.is_transactional, header.producer_id, header.producer_epoch = True, 7, 3
+    produce_call._verify_at_once(part)
+    assert verifications.include(7, 3) == found
 
 
 # The request's own time
@@ -220,6 +256,42 @@ async def test_a_topic_that_is_made_anew_while_records_are_decoded(
         assert part.answer.error_code == 0
     else:
         assert part.answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_a_topic_that_leaves_the_cache_as_soon_as_it_is_found_is_looked_up_again(
+    monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    """It was deleted, and perhaps created again, before the request that had asked for it went on."""
+    call, log = produce(-1)
+    [part] = call._parts
+    produced, part.produced, part.log = part.produced, None, None
+    topic = SimpleNamespace(topic_id=1, compacts=False, partitions=1)
+    known: list[Any] = []
+    lookups = [topic, topic if exists else None]
+
+    async def get(name: str) -> Any:
+        await asyncio.sleep(0)
+        found = lookups.pop(0)
+        if found is not None and not lookups:
+            known.append(found)
+        return found
+
+    async def opened(part: Part) -> None:
+        part.log = cast(Any, log)
+
+    cluster = cast(Any, call.call.cluster)
+    cluster.topics = SimpleNamespace(cached=lambda _: known[0] if known else None, get=get)
+    cluster.logs = SimpleNamespace(find=lambda *_: None)
+    monkeypatch.setattr(call, "_checked", lambda *_: produced)
+    monkeypatch.setattr(call, "_open_log", opened)
+    monkeypatch.setattr(produce_answers, "_point_to_leader", lambda *_: None)
+    async with asyncio.timeout(5):
+        await call.prepare()
+    if exists:
+        log.done(7, None)
+    assert part.answer.error_code == (0 if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert lookups == []
 
 
 async def test_batches_that_could_be_appended_at_once_let_others_have_their_turn_too(

@@ -149,7 +149,6 @@ class Some(AllAllowed):
     def __init__(self) -> None:
         self.topics = {TOPIC, OTHER}
 
-    @property
     def version(self) -> int:
         """Another one for other topics."""
         return hash(frozenset(self.topics))

@@ -1,0 +1,216 @@
+"""Requests with very many rows: the handler's own work on them is done in slices. Here each row is a slice."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+
+from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
+from gateway import fan_out
+from gateway.handlers.groups import join_group, offset_fetch
+from gateway.handlers.records import write_txn_markers
+from gateway.handlers.security import create_acls, delete_acls
+from gateway.handlers.topics import create_topics, describe_topic_partitions
+from gateway.handlers.transactions import add_partitions_to_txn
+from gateway.requests.policy import ALL_ALLOWED
+from gateway.topics.topic import Topic
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import JoinGroupRequest, JoinGroupResponse, OffsetFetchRequest, OffsetFetchResponse
+from protocol.kafka.messages.records import WriteTxnMarkersRequest
+from protocol.kafka.messages.security import CreateAclsRequest, DeleteAclsRequest
+from protocol.kafka.messages.topics import CreateTopicsRequest, DescribeTopicPartitionsRequest
+from protocol.kafka.messages.transactions import AddPartitionsToTxnRequest
+
+ROWS = 20
+
+
+@pytest.fixture(autouse=True)
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_out, "SLICE_S", 0.0)
+    monkeypatch.setattr(fan_out, "STEP_ITEMS", 1)
+
+
+async def turns_of(work: Coroutine[Any, Any, Any]) -> tuple[int, Any]:
+    """The turns of the event loop that the work needed, and its result."""
+    task, turns = asyncio.create_task(work), 0
+    async with asyncio.timeout(20):
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+    return turns, task.result()
+
+
+def call_of(request: Any, version: int, **cluster: Any) -> Any:
+    return SimpleNamespace(
+        request=request, version=version, cluster=SimpleNamespace(**cluster), count_error=lambda code: None,
+        context=SimpleNamespace(policy=ALL_ALLOWED, requester=None),
+    )  # fmt: skip
+
+
+class Offsets:
+    """A coordinator. The offset of a partition is its number; from the given part on, it loads."""
+
+    def __init__(self, loads_at: int = -1) -> None:
+        self.parts: list[FetchOffsetsRequest] = []
+        self._loads_at = loads_at
+
+    def fetch_offsets(self, asked: FetchOffsetsRequest) -> FetchOffsetsResponse:
+        self.parts.append(asked)
+        if len(self.parts) == self._loads_at:
+            return FetchOffsetsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        found = {each: FetchedOffset(each.partition) for each in asked.partitions or ()}
+        return FetchOffsetsResponse(ErrorCode.NONE, found)
+
+
+def offsets_call(coordinator: Offsets, version: int) -> Any:
+    """For one topic with ROWS partitions, and as many topics with one partition."""
+    named = [("t", [*range(ROWS)]), *((f"t{number}", [number]) for number in range(ROWS))]
+    if version < offset_fetch.SEVERAL_VERSION:
+        topic = OffsetFetchRequest.OffsetFetchRequestTopic
+        topics = [topic(name=name, partition_indexes=numbers) for name, numbers in named]
+        request = OffsetFetchRequest(group_id="g", topics=topics)
+    else:
+        group = OffsetFetchRequest.OffsetFetchRequestGroup
+        rows = [group.OffsetFetchRequestTopics(name=name, partition_indexes=numbers) for name, numbers in named]
+        request = OffsetFetchRequest(groups=[group(group_id="g", topics=rows)])
+    return call_of(
+        request, version, topics=None, group_service=SimpleNamespace(subscribed_offsets=AsyncMock(return_value={})),
+        groups=SimpleNamespace(run=lambda group_id, ask: ask(coordinator, 0)),
+    )  # fmt: skip
+
+
+def answered(response: OffsetFetchResponse, version: int) -> Any:
+    return response if version < offset_fetch.SEVERAL_VERSION else response.groups[0]
+
+
+@pytest.mark.parametrize("version", [5, 8])
+async def test_offset_fetch(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    monkeypatch.setattr(offset_fetch, "PART_ROWS", 7)
+    coordinator = Offsets()
+    turns, response = await turns_of(offset_fetch.handle(offsets_call(coordinator, version)).result())
+    assert turns > 4 * ROWS, "to read the request, and to make the rows"
+    assert [len(part.partitions or ()) for part in coordinator.parts] == [7, 7, 7, 7, 7, 5]
+    found = {
+        topic.name: [(row.partition_index, row.committed_offset) for row in topic.partitions]
+        for topic in answered(response, version).topics
+    }
+    assert found == {"t": [(n, n) for n in range(ROWS)], **{f"t{n}": [(n, n)] for n in range(ROWS)}}
+
+
+@pytest.mark.parametrize("version", [5, 8])
+async def test_offset_fetch_of_a_group_that_is_loaded_meanwhile(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    monkeypatch.setattr(offset_fetch, "PART_ROWS", 7)
+    coordinator = Offsets(loads_at=3)
+    _, response = await turns_of(offset_fetch.handle(offsets_call(coordinator, version)).result())
+    assert answered(response, version).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert answered(response, version).topics == []
+    assert len(coordinator.parts) == 3
+
+
+async def test_create_topics_with_too_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(create_topics, "MAX_TOPICS", 2)
+    names = [f"t{number % (ROWS - 1)}" for number in range(ROWS)]
+    request = CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name=name) for name in names])
+    turns, response = await turns_of(create_topics.handle(call_of(request, 7)))
+    assert turns > 4 * ROWS
+    violation, invalid = ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REQUEST
+    assert [row.error_code for row in response.topics] == [violation] * (ROWS - 2) + [invalid]
+
+
+async def test_describe_topic_partitions() -> None:
+    request = DescribeTopicPartitionsRequest(
+        topics=[DescribeTopicPartitionsRequest.TopicRequest(name=f"t{number}") for number in range(ROWS)]
+    )
+    absent = SimpleNamespace(get=AsyncMock(return_value=None))
+    turns, response = await turns_of(describe_topic_partitions.handle(call_of(request, 0, topics=absent)))
+    assert turns > 1.5 * ROWS, "to look the topics up, and to make the rows"
+    assert [row.error_code for row in response.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * ROWS
+
+
+async def test_write_txn_markers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_txn_markers, "_write_in_time", AsyncMock(return_value=ErrorCode.NONE))
+    row = WriteTxnMarkersRequest.WritableTxnMarker
+    topics = [row.WritableTxnMarkerTopic(name="t", partition_indexes=[*range(ROWS)])]
+    request = WriteTxnMarkersRequest(markers=[row(producer_id=1, topics=topics)])
+    cluster: Any = None
+    turns, response = await turns_of(write_txn_markers.write_markers(cluster, request))
+    assert turns > 2 * ROWS
+    [marker] = response.markers
+    assert [each.partition_index for each in marker.topics[0].partitions] == [*range(ROWS)]
+
+
+class Security:
+    has_acls = True
+
+    def __init__(self) -> None:
+        self.state = SimpleNamespace(acls=set[Any]())
+        self.change = AsyncMock()
+
+
+async def test_create_acls() -> None:
+    security = Security()
+    row = CreateAclsRequest.AclCreation
+    request = CreateAclsRequest(
+        creations=[
+            row(
+                resource_type=2, resource_name=f"t{number}", resource_pattern_type=3, principal="User:a", host="*",
+                operation=3, permission_type=3,
+            )
+            for number in range(ROWS)
+        ]
+    )  # fmt: skip
+    turns, response = await turns_of(create_acls.handle(call_of(request, 3, security=security)))
+    assert turns > 5 * ROWS
+    assert [each.error_code for each in response.results] == [0] * ROWS
+    assert len(security.change.call_args.args[0]) == ROWS
+
+
+async def test_delete_acls() -> None:
+    row = DeleteAclsRequest.DeleteAclsFilter
+    wanted = row(
+        resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1, principal_filter=None,
+        host_filter=None, operation=1, permission_type=1,
+    )  # fmt: skip
+    request = DeleteAclsRequest(filters=[wanted] * ROWS)
+    turns, response = await turns_of(delete_acls.handle(call_of(request, 3, security=Security())))
+    assert turns > 2 * ROWS
+    assert [each.error_code for each in response.filter_results] == [0] * ROWS
+
+
+async def test_add_partitions_to_txn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The highest partition of a topic counts, wherever it is named."""
+    monkeypatch.setattr(add_partitions_to_txn, "TOPICS_AT_ONCE", 2)
+    topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    topics = [topic(name=f"t{number % 5}", partitions=[number]) for number in range(ROWS)]
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x", v3_and_below_producer_id=1, v3_and_below_topics=topics
+    )
+    known = Topic("t", "t", uuid.UUID(int=1), ROWS - 1, True, {}, 0)
+    get = AsyncMock(return_value=known)
+    call = call_of(
+        request, 3, topics=SimpleNamespace(get=get, cached=lambda name: known),
+        producer_connections=SimpleNamespace(record_use=lambda *_: True),
+    )  # fmt: skip
+    call.client = SimpleNamespace(number=1)
+    turns, response = await turns_of(add_partitions_to_txn.handle(call).result())
+    assert turns > 3 * ROWS, "to read the request, to check the partitions, and to make the rows"
+    unknown, not_attempted = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+    found = [row.results_by_partition[0].partition_error_code for row in response.results_by_topic_v3_and_below]
+    assert found == [not_attempted] * (ROWS - 1) + [unknown]
+    assert get.call_count == 5 + 1, "each topic once, and again the one that does not have the partition"
+
+
+@pytest.mark.parametrize("version", [0, 4, 9])
+async def test_join_group_with_too_many_protocols(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    monkeypatch.setattr(join_group, "MAX_PROTOCOLS", 2)
+    protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name=f"p{number}", metadata=b"") for number in range(3)]
+    call = call_of(JoinGroupRequest(group_id="g", member_id="m", protocols=protocols), version)
+    response = join_group.handle(call).response
+    assert isinstance(response, JoinGroupResponse)
+    assert (response.error_code, response.member_id, response.members) == (ErrorCode.INVALID_REQUEST, "m", [])
