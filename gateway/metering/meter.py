@@ -31,14 +31,10 @@ _BOUNDED = frozenset({ApiKey.Fetch, *MUTATIONS})
 """Quotas change how these requests are handled."""
 
 
-def _now_ms() -> float:
-    return time.monotonic() * 1_000
-
-
 class Meter:
-    def __init__(self, quotas: Quotas, now_ms: Callable[[], float] = _now_ms) -> None:
+    def __init__(self, quotas: Quotas, now_s: Callable[[], float] = time.monotonic) -> None:
         self._quotas = quotas
-        self._now_ms = now_ms
+        self._now_s = now_s
 
     @property
     def is_needed(self) -> bool:
@@ -56,7 +52,7 @@ class Meter:
         return _measured(call, run_measured(call, handle, call))
 
     def _handle_bounded(self, call: Call[Any], handle: Handle) -> Reply:
-        now_ms = self._now_ms()
+        now_ms = self._now_s() * 1_000
         limits = self._account(call).limits
         if asks(call, FetchRequest):
             self.bound(call)
@@ -77,7 +73,7 @@ class Meter:
 
     def charge(self, call: Call[Any], response: Response) -> tuple[Response, int]:
         """Return the answer, and how long the client has to wait after it (ms)."""
-        now_ms = self._now_ms()
+        now_ms = self._now_s() * 1_000
         key = call.api.key
         account = self._account(call)
         if key is ApiKey.Produce:
@@ -96,7 +92,7 @@ class Meter:
     def repeated(self, call: Call[Any]) -> RepeatedCharges:
         """The charges of requests that resemble this call."""
         client = call.context.principal.name, call.client_id or ""
-        return RepeatedCharges(self._quotas, client, _BYTE_RATES.get(call.api.key), self._now_ms)
+        return RepeatedCharges(self._quotas, client, _BYTE_RATES.get(call.api.key), self._now_s)
 
     def _account(self, call: Call[Any]) -> Account:
         return self._quotas.account(call.context.principal.name, call.client_id or "")

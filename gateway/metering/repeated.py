@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from gateway.security.quota_entities import REQUEST_PERCENTAGE
-from gateway.security.quota_rates import Rate, free_amount
-from gateway.security.quotas import Quotas
+from gateway.security.quota_rates import Rate, RatePair, free_amount
+from gateway.security.quotas import Account, Quotas
 
 PERCENT = 100.0
 
@@ -17,19 +18,18 @@ class RepeatedCharges:
     Both quotas are found once, and again when any quota has changed.
     """
 
-    __slots__ = ("_bytes", "_client", "_now_ms", "_quota", "_quotas", "_state", "_time", "_version")
+    __slots__ = ("_client", "_now_s", "_quota", "_quotas", "_rates", "_state", "_version")
 
-    def __init__(self, quotas: Quotas, client: tuple[str, str], quota: str | None, now_ms: Callable[[], float]) -> None:
+    def __init__(self, quotas: Quotas, client: tuple[str, str], quota: str | None, now_s: Callable[[], float]) -> None:
         """`client` is the user and the client id, and `quota` the one of bytes."""
         self._quotas = quotas
         self._state = quotas.state
         self._client = client
         self._quota = quota
-        self._now_ms = now_ms
+        self._now_s = now_s
         self._version = -1
-        self._bytes: tuple[Rate, float] | None = None
-        self._time: tuple[Rate, float] | None = None
-        """The rate that all clients with this quota share, and the amount that is free."""
+        self._rates: RatePair | None = None
+        """Of bytes, and of percents of a second. None without quotas."""
 
     def charge_within(self, size_bytes: int, busy_s: float) -> bool:
         """Charge a request if its client stays within its quotas.
@@ -38,42 +38,33 @@ class RepeatedCharges:
         """
         if self._version != self._state.quotas_version:
             self._find()
-        of_bytes, of_time = self._bytes, self._time
-        if of_bytes is None and of_time is None:
-            return True
-        now_ms = self._now_ms()
-        if of_bytes is not None and not of_bytes[0].record_within(size_bytes, of_bytes[1], now_ms):
-            return False
-        if of_time is None or of_time[0].record_within(busy_s * PERCENT, of_time[1], now_ms):
-            return True
-        if of_bytes is not None:
-            of_bytes[0].record(-size_bytes, now_ms)
-        return False
+        rates = self._rates
+        return rates is None or rates.record_within(size_bytes, busy_s * PERCENT, self._now_s() * 1_000)
 
     def has_room(self, size_bytes: int, busy_s: float) -> bool:
         """Whether `charge_within` would charge this."""
         if self._version != self._state.quotas_version:
             self._find()
-        of_bytes, of_time = self._bytes, self._time
-        if of_bytes is not None and not of_bytes[0].has_room(size_bytes, of_bytes[1]):
-            return False
-        return of_time is None or of_time[0].has_room(busy_s * PERCENT, of_time[1])
+        return self._rates is None or self._rates.has_room(size_bytes, busy_s * PERCENT)
 
     def record(self, size_bytes: int, busy_s: float) -> None:
         """Charge a request, also above the quotas."""
         if self._version != self._state.quotas_version:
             self._find()
-        of_bytes, of_time, now_ms = self._bytes, self._time, self._now_ms()
-        if of_bytes is not None:
-            of_bytes[0].record(size_bytes, now_ms)
-        if of_time is not None:
-            of_time[0].record(busy_s * PERCENT, now_ms)
+        if self._rates is not None:
+            self._rates.record(size_bytes, busy_s * PERCENT, self._now_s() * 1_000)
 
     def _find(self) -> None:
         account = self._quotas.account(*self._client)
-        found = [
-            (account.rates[quota], free_amount(account.limits[quota].bound)) if quota in account.limits else None
-            for quota in (self._quota or "", REQUEST_PERCENTAGE)
-        ]
-        self._bytes, self._time = found
+        quotas = self._quota or "", REQUEST_PERCENTAGE
+        if account.limits.keys().isdisjoint(quotas):
+            self._rates = None
+        else:
+            self._rates = RatePair(*_rate(account, quotas[0]), *_rate(account, quotas[1]))
         self._version = account.version
+
+
+def _rate(account: Account, quota: str) -> tuple[Rate, float]:
+    """The rate that all clients with this quota share, and the amount that is free; without a quota, any amount is."""
+    limit = account.limits.get(quota)
+    return (Rate(), math.inf) if limit is None else (account.rates[quota], free_amount(limit.bound))

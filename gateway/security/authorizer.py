@@ -14,7 +14,6 @@ _ANY_NAME = "hardcode"
 
 
 class Authorizer(Protocol):
-    @property
     def version(self) -> int:
         """Increases when earlier decisions may be outdated."""
 
@@ -33,7 +32,6 @@ class AclAuthorizer:
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone
 
-    @property
     def version(self) -> int:
         return self._state.acls.version
 

@@ -111,7 +111,6 @@ class PulsarAuthorizer:
     def _is_stale(self) -> bool:
         return self._loop.time() - self._read_at_s > STALE_S
 
-    @property
     def version(self) -> int:
         return 2 * self._changes + self._is_stale
 

@@ -16,7 +16,7 @@ _LEAST_ELAPSED_S = _FULL_WINDOWS * WINDOW_MS / 1_000
 class Rate:
     """The amount per second that was recorded in the last samples."""
 
-    __slots__ = ("__weakref__", "_before", "_older", "_since_ms", "_total")
+    __slots__ = ("__weakref__", "_before", "_ends_ms", "_older", "_since_ms", "_total")
 
     def __init__(self) -> None:
         self._older: deque[tuple[float, float]] = deque(maxlen=_FULL_WINDOWS)
@@ -25,33 +25,21 @@ class Rate:
         """Their sum."""
         self._since_ms = -math.inf
         """The start of the newest sample; minus infinity if there is none."""
+        self._ends_ms = -math.inf
+        """From this time on, an amount needs a new sample."""
         self._total = 0.0
         """The sum of all samples. The oldest ones may have expired."""
 
     def record(self, amount: float, now_ms: float) -> None:
-        if now_ms - self._since_ms >= WINDOW_MS:
+        if now_ms >= self._ends_ms:
             self._begin_sample(now_ms)
         self._total += amount
 
     def charge(self, amount: float, bound: float, now_ms: float) -> int:
         """`record` and `throttle_time_ms` in one call, because each request needs both."""
-        if self.record_within(amount, free_amount(bound), now_ms):
-            return 0
+        is_free = self._total + amount <= free_amount(bound)
         self.record(amount, now_ms)
-        return self.throttle_time_ms(bound, now_ms)
-
-    def has_room(self, amount: float, free: float) -> bool:
-        """Whether the throttle time certainly stays 0 with this amount; `free` is the `free_amount` of the bound."""
-        return self._total + amount <= free
-
-    def record_within(self, amount: float, free: float, now_ms: float) -> bool:
-        """Record the amount if there is room for it. If it returns False, nothing was recorded."""
-        if self._total + amount > free:
-            return False
-        if now_ms - self._since_ms >= WINDOW_MS:
-            self._begin_sample(now_ms)
-        self._total += amount
-        return True
+        return 0 if is_free else self.throttle_time_ms(bound, now_ms)
 
     def used(self, now_ms: float) -> float:
         """The sum of the samples that have not expired."""
@@ -73,6 +61,7 @@ class Rate:
         if self._since_ms > -math.inf:
             self._older.append((self._since_ms, self._total - self._before))
         self._since_ms = now_ms
+        self._ends_ms = now_ms + WINDOW_MS
         self._add_up(0.0)
 
     def _forget(self, now_ms: float) -> None:
@@ -83,7 +72,7 @@ class Rate:
                 self._older.popleft()
             self._add_up(newest)
         if self._since_ms <= expired_ms:
-            self._since_ms = -math.inf
+            self._since_ms = self._ends_ms = -math.inf
             self._add_up(0.0)
 
     def _add_up(self, newest: float) -> None:
@@ -95,6 +84,37 @@ class Rate:
 def free_amount(bound: float) -> float:
     """The amount in all samples up to which the throttle time is certainly 0."""
     return bound * _LEAST_ELAPSED_S
+
+
+class RatePair:
+    """Two rates to which the same requests are charged, in one step because each request needs both."""
+
+    __slots__ = ("_first", "_first_free", "_second", "_second_free")
+
+    def __init__(self, first: Rate, first_free: float, second: Rate, second_free: float) -> None:
+        """`first_free` and `second_free` are the `free_amount` of each bound."""
+        self._first, self._first_free = first, first_free
+        self._second, self._second_free = second, second_free
+
+    def has_room(self, first: float, second: float) -> bool:
+        """Whether both throttle times certainly stay 0 with these amounts."""
+        return self._first._total + first <= self._first_free and self._second._total + second <= self._second_free
+
+    def record_within(self, first: float, second: float, now_ms: float) -> bool:
+        """Record the amounts if there is room for both. If it returns False, nothing was recorded."""
+        one, other = self._first, self._second
+        one_total, other_total = one._total + first, other._total + second
+        if one_total > self._first_free or other_total > self._second_free:
+            return False
+        if now_ms >= one._ends_ms or now_ms >= other._ends_ms:
+            self.record(first, second, now_ms)
+        else:
+            one._total, other._total = one_total, other_total
+        return True
+
+    def record(self, first: float, second: float, now_ms: float) -> None:
+        self._first.record(first, now_ms)
+        self._second.record(second, now_ms)
 
 
 class TokenBucket:

@@ -34,7 +34,7 @@ class Scene:
         self.now_ms = 0.0
         state = SecurityState()
         state.apply(quota_record(QuotaKey(frozenset({("user", "ann")}), quota), bound))
-        self.meter = Meter(Quotas(state), lambda: self.now_ms)
+        self.meter = Meter(Quotas(state), lambda: self.now_ms / 1_000)
         self.handled: list[Any] = []
         kafka = SimpleNamespace(default_partitions=1)
         metrics = SimpleNamespace(error=lambda *_: None)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.security.quota_entities import MUTATION_RATE, invalid_entity, invalid_quota
-from gateway.security.quota_rates import Rate, TokenBucket
+from gateway.security.quota_rates import Rate, RatePair, TokenBucket, free_amount
 from gateway.security.quotas import Limit, Quotas
 from gateway.security.records import QuotaKey, quota_record
 from gateway.security.state import SecurityState
@@ -47,6 +47,27 @@ def test_the_throttle_time_is_bounded_by_the_use(uses: list[tuple[int, int]], bo
         rate.record(amount, now_ms)
         assert 0 <= rate.throttle_time_ms(bound, now_ms) <= total * 1_000 / bound
     assert rate.throttle_time_ms(bound, now_ms + 11_000) == 0
+
+
+AMOUNTS = st.integers(0, 400)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3_000), AMOUNTS, AMOUNTS), max_size=40))
+def test_a_pair_records_both_amounts_or_none(uses: list[tuple[int, int, int]]) -> None:
+    """As two rates do each for itself."""
+    bounds, now_ms = (30, 50), 0
+    rates, expected = (Rate(), Rate()), (Rate(), Rate())
+    pair = RatePair(rates[0], free_amount(bounds[0]), rates[1], free_amount(bounds[1]))
+    for pause_ms, first, second in uses:
+        now_ms += pause_ms
+        has_room = pair.has_room(first, second)
+        assert pair.record_within(first, second, now_ms) == has_room
+        if has_room:
+            for rate, amount in zip(expected, (first, second), strict=True):
+                rate.record(amount, now_ms)
+        for rate, other, bound in zip(rates, expected, bounds, strict=True):
+            assert not rate.throttle_time_ms(bound, now_ms)
+            assert rate.used(now_ms) == other.used(now_ms)
 
 
 def test_a_bucket_is_full_at_first_and_goes_into_debt_once() -> None:
