@@ -141,10 +141,10 @@ class Round:
         end = time.monotonic() + self._seconds
         while time.monotonic() < end:
             topic = unique_topic("brief")
-            until(lambda topic=topic: self._create(topic, 3, {}), f"{topic} is created")  # type: ignore[misc]
+            until(lambda topic=topic: self._create(topic, 3, {}), f"{topic} is created", FLUSH_S)  # type: ignore[misc]
             writer = Writer(self._bootstrap, topic, 3, **PATIENCE)
             writer.write(2, PER_SECOND)
-            until(lambda topic=topic: self._delete(topic), f"{topic} is deleted")  # type: ignore[misc]
+            until(lambda topic=topic: self._delete(topic), f"{topic} is deleted", FLUSH_S)  # type: ignore[misc]
             writer.abandon()
             self.topics_deleted += 1
 

@@ -54,6 +54,7 @@ class Faults:
         """Why there are no more restarts. Servers that its thread started have ended with it (see `ChildProcess`)."""
         self._servers = servers
         self._every = gateway_every_s, pulsar_every_s
+        self._turn = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -68,18 +69,27 @@ class Faults:
             if self.failure is not None:
                 raise self.failure
 
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """No restart is going on, or begins, in this time. The servers go on."""
+        with self._turn:
+            yield
+
     def _run(self) -> None:
-        gateway_every_s, pulsar_every_s = self._every
         start = time.monotonic()
         try:
             while not self._stop.wait(1.0):
-                passed_s = time.monotonic() - start
-                if passed_s > pulsar_every_s * (self.pulsar_restarts + 1):
-                    self._restart_pulsar()
-                elif passed_s > gateway_every_s * (self.gateway_restarts + 1):
-                    self._restart_gateway()
+                with self._turn:
+                    self._restart_next(time.monotonic() - start)
         except Exception as error:
             self.failure = error
+
+    def _restart_next(self, passed_s: float) -> None:
+        gateway_every_s, pulsar_every_s = self._every
+        if passed_s > pulsar_every_s * (self.pulsar_restarts + 1):
+            self._restart_pulsar()
+        elif passed_s > gateway_every_s * (self.gateway_restarts + 1):
+            self._restart_gateway()
 
     def _restart_gateway(self) -> None:
         gateway = self._servers.gateways[1 + self.gateway_restarts % 2]

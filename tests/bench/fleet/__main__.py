@@ -4,10 +4,10 @@ docs/reports/fleet.md."""
 from tests.bench.fleet.costs import COSTS
 from tests.bench.fleet.deaths import deaths
 from tests.bench.fleet.model import model
-from tests.bench.fleet.takeover import takeover
+from tests.bench.fleet.takeover import single_writes, takeover
 from tests.bench.parts_program import run_parts
 
-PARTS = {"deaths": deaths, "takeover": takeover, **COSTS, "model": model}
+PARTS = {"deaths": deaths, "takeover": takeover, "single writes": single_writes, **COSTS, "model": model}
 HOW_TO_READ = """\
 What happens when one of three gateways dies, and what a fleet costs. Pulsar, all gateways and the load run on one
 machine. CPU is the processor time of the gateways alone; it depends less on other programs than times and rates do.

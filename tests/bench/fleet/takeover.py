@@ -4,10 +4,13 @@ Each burst goes to a gateway whose predecessor was killed: it leads all partitio
 """
 
 import asyncio
+import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +34,12 @@ TITLE = f"Writes to {TAKEN_OVER:,} partitions at once, directly after a takeover
 HEADINGS = (
     "by", "p50 s", "p99 s", "partitions a second", "CPU ms of the gateway, each", "CPU ms of Pulsar, each",
 )  # fmt: skip
+LED = 10_000
+"""Of these partitions, which one gateway leads, few are written to."""
+SINGLE = 500
+WRITERS = 5
+SINGLE_TITLE = f"Single writes to {SINGLE} of {LED:,} partitions, by {WRITERS} clients, directly after a takeover"
+SINGLE_HEADINGS = ("by", "p50 s", "p99 s", "longest s")
 AT_ONCE = 32
 """The number of producers that Pulsar opens at the same time when there is no gateway: as many as a gateway opens."""
 LIMIT_S = 300.0
@@ -44,36 +53,91 @@ class _Costs(NamedTuple):
     pulsar_s: float
 
 
+class _Gateways:
+    """Gateways of one namespace, each of which takes over from the one before it."""
+
+    def __init__(self, work_dir: Path, pulsar: PulsarStandalone) -> None:
+        self.namespace = unique_topic("taken-over")
+        self._work_dir = work_dir
+        self._pulsar = pulsar
+        self._started = 0
+        self.leader = self._start()
+
+    def _start(self) -> GatewayProcess:
+        folder = self._work_dir / f"{self.namespace}-{self._started}"
+        self._started += 1
+        sections = {"pulsar": {"namespace": self.namespace}}
+        gateway = GatewayProcess(folder, self._pulsar.service_url, self._pulsar.admin_url, sections)
+        gateway.start()
+        try:
+            gateway.wait_ready()
+        except Exception:
+            gateway.kill()
+            raise
+        return gateway
+
+    def take_over(self, topics: Sequence[str]) -> GatewayProcess:
+        """The leader of all partitions, after the previous leader was killed."""
+        successor = self._start()
+        self.leader.kill()
+        self.leader = successor
+        for topic in topics:
+            _await_sole_leader(successor.bootstrap, topic)
+        return successor
+
+    def close(self) -> None:
+        self.leader.kill()
+
+
 def takeover(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
     """One row for each kind of client, and one for Pulsar without a gateway."""
-    namespace, topic = unique_topic("taken-over"), unique_topic("led")
-    with ExitStack() as stack:
-
-        def started(number: int) -> GatewayProcess:
-            sections = {"pulsar": {"namespace": namespace}}
-            folder = work_dir / f"{namespace}-{number}"
-            gateway = GatewayProcess(folder, pulsar.service_url, pulsar.admin_url, sections)
-            stack.callback(gateway.kill)
-            gateway.start()
-            gateway.wait_ready()
-            return gateway
-
-        leader = started(0)
-        create(leader.bootstrap, topic, TAKEN_OVER)
-        _by_librdkafka(idempotent=False)(leader.bootstrap, topic)  # from now on, Pulsar has loaded the partitions
-        for number, (client, burst) in enumerate(BURSTS.items(), 1):
-            successor = started(number)
-            leader.kill()
-            leader = successor
-            _await_sole_leader(leader.bootstrap, topic)
+    topic = unique_topic("led")
+    with closing(_Gateways(work_dir, pulsar)) as gateways:
+        create(gateways.leader.bootstrap, topic, TAKEN_OVER)
+        _by_librdkafka(idempotent=False)(gateways.leader.bootstrap, topic)  # Pulsar has loaded the partitions then
+        for client, burst in BURSTS.items():
+            leader = gateways.take_over([topic])
             before = _costs(pulsar, leader)
             waits_s = burst(leader.bootstrap, topic)
             after = _costs(pulsar, leader)
             _note(figures, client, waits_s, after.pulsar_s - before.pulsar_s, after.gateway_s - before.gateway_s)
-        leader.kill()
-        before_s = cpu_seconds(pulsar.pid)
-        waits_s = asyncio.run(_without_gateway(pulsar, f"persistent://kafka/{namespace}/{topic}"))
-        _note(figures, "Pulsar alone: lookup, producer, write", waits_s, cpu_seconds(pulsar.pid) - before_s)
+    before_s = cpu_seconds(pulsar.pid)
+    waits_s = asyncio.run(_without_gateway(pulsar, f"persistent://kafka/{gateways.namespace}/{topic}"))
+    _note(figures, "Pulsar alone: lookup, producer, write", waits_s, cpu_seconds(pulsar.pid) - before_s)
+
+
+def single_writes(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
+    """Writes to a few of very many partitions that were taken over, as by clients that write now and then."""
+    topics = [unique_topic("led") for _ in range(LED // TAKEN_OVER)]
+    with closing(_Gateways(work_dir, pulsar)) as gateways:
+        for topic in topics:
+            create(gateways.leader.bootstrap, topic, TAKEN_OVER)
+            _by_librdkafka(idempotent=False)(gateways.leader.bootstrap, topic)
+        for idempotent in (False, True):
+            leader = gateways.take_over(topics)
+            partitions = random.sample([(topic, number) for topic in topics for number in range(TAKEN_OVER)], SINGLE)
+            write = partial(_write_singly, leader.bootstrap, idempotent=idempotent)
+            with ThreadPoolExecutor(WRITERS) as pool:
+                shares = [partitions[number::WRITERS] for number in range(WRITERS)]
+                waits_s = [wait_s for waits_s in pool.map(write, shares) for wait_s in waits_s]
+            client = "librdkafka, idempotent" if idempotent else "librdkafka"
+            p99_s = statistics.quantiles(waits_s, n=100)[-1]
+            figures.add(SINGLE_TITLE, SINGLE_HEADINGS, [client, statistics.median(waits_s), p99_s, max(waits_s)])
+
+
+def _write_singly(bootstrap: str, partitions: Sequence[tuple[str, int]], *, idempotent: bool) -> list[float]:
+    """Write one record after the other, each to a partition of its own. Returns the seconds that each waits."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": idempotent, "linger.ms": 0})
+    for topic in {topic for topic, _ in partitions}:
+        producer.list_topics(topic)
+    waits_s: list[float] = []
+    for topic, partition in partitions:
+        began_s = time.monotonic()
+        producer.produce(topic, RECORD, partition=partition)
+        if producer.flush(LIMIT_S):
+            raise RuntimeError(f"no answer for partition {partition} of {topic}")
+        waits_s.append(time.monotonic() - began_s)
+    return waits_s
 
 
 def _note(

@@ -224,7 +224,7 @@ class FakeAdminTopics:
 
     async def internal_stats(self, topic: str) -> Any:
         nothing = SimpleNamespace(ledger_id=-1)
-        return SimpleNamespace(pending_adds=0, entries_added=0, ledgers=(), compacted_ledger=nothing)
+        return SimpleNamespace(pending_adds=0, entries_added=0, ledgers=(), compacted_ledger=nothing, cursors={})
 
 
 def _frames(chunks: list[Chunk]) -> list[memoryview]:

@@ -34,6 +34,8 @@ from tests.bench.inside.broker import FakeAdminTopics, FakeBroker
 
 FLEET = {"lease_ms": 600_000, "dead_after_ms": 700_000, "cut_off_ms": 800_000}
 """A profiler may slow down the scene a hundred times."""
+PULSAR = {"keepalive_interval_ms": 86_400_000}
+"""The broker answers only when the scene has a turn: others may have theirs for longer than a ping waits."""
 TURNS = 3
 """Turns of the event loop until all input is processed: by the handler, by the log's writer, and by the socket."""
 BUSY_TURNS = 100
@@ -47,7 +49,7 @@ class Scene:
 
     def __init__(self, broker: FakeBroker | None = None, **sections: Any) -> None:
         """`sections` are those of the configuration."""
-        config = Config.model_validate({"fleet": FLEET, **sections})
+        config = Config.model_validate({"fleet": FLEET, "pulsar": PULSAR, **sections})
         self._namespace = config.pulsar.full_namespace
         self.broker = broker or FakeBroker()
         self._admin_topics = FakeAdminTopics(self.broker)

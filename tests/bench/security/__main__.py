@@ -16,7 +16,8 @@ programs than times and rates do. Figures are medians of rounds in which the sid
 * **ACLs**: 1,000 ACLs of others, one that allows. **quotas**: of bytes and of request time, which nobody reaches. Each
   is the additional CPU in percent of what the gateway's own code takes without them, without sockets and Pulsar: the
   median of the rounds, and its confidence interval. The sides take turns in one process, in slices of a hundred
-  batches. In the next table is the CPU of a whole gateway for a batch: the additional µs are a smaller part of it.
+  batches. *whole gateway*: the CPU of a gateway without them, with sockets and Pulsar, for a batch from 20 requests in
+  flight; *both, % of the whole* are the additional µs of both, in percent of it.
 * **TLS in haproxy**: haproxy ends it, and speaks plain TCP with the gateway.
 * **Two clusters in one gateway**: the quiet one writes 50 single records a second. The other one sends batches of 160
   records from 200 requests in flight, reads without end, asks for metadata of 200 partitions in bursts of 500 requests

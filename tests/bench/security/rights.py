@@ -1,7 +1,8 @@
 """What authorization and quotas cost for each batch inside a gateway, which are off and on in turns.
 
 All sides are in this process, without sockets and Pulsar (tests.bench.inside), and measure their own CPU in slices of
-some milliseconds. Other load of the machine makes whole rounds slower, hardly their ratios.
+some milliseconds. Other load of the machine makes whole rounds slower, hardly their ratios. What the added µs are of a
+whole gateway's batch is computed with a gateway that has neither, in a process of its own, with sockets and Pulsar.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ from tests.bench.inside.guarded import guarded_scene
 from tests.bench.inside.produce import ProduceCase, ProduceLoad
 from tests.bench.inside.scene import Scene
 from tests.bench.inside.worker import measured_us, warm_up
+from tests.bench.security.gateways import gateway_on, produce_cost
+from tests.bench.servers import create_topic
+from tests.support.gateway_process import GatewayProcess
+from tests.support.names import unique_topic
 
 ROUNDS = 600
 SLICE_BATCHES = 100
+WHOLE_ROUNDS = 5
 CASES: tuple[ProduceCase | FetchCase, ...] = (
     ProduceCase(1, 20), ProduceCase(10, 20), ProduceCase(160, 20), FetchCase(1), FetchCase(20),
 )  # fmt: skip
@@ -43,7 +49,9 @@ class Share(NamedTuple):
         return f"{self.median:+.1f} ({self.low:+.1f} to {self.high:+.1f})"
 
 
-def rights(_work_dir: Path, _pulsar: PulsarStandalone, figures: Figures) -> None:
+def rights(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
+    with gateway_on(work_dir, pulsar) as gateway:
+        whole_us = {_name(case): _whole_us(gateway, case) for case in CASES if isinstance(case, ProduceCase)}
     for case in CASES:
         costs = uvloop.run(_in_turns(case))
         without = costs.pop(WITHOUT)
@@ -51,9 +59,22 @@ def rights(_work_dir: Path, _pulsar: PulsarStandalone, figures: Figures) -> None
         added_us = median(b - a for a, b in zip(without, costs["both"], strict=True))
         figures.add(
             "Authorization and quotas, CPU inside the gateway for a batch",
-            ("batch", "µs without", *(f"{name}, % (95 %)" for name in shares), "both, µs"),
-            [_name(case), median(without), *shares.values(), added_us],
-        )
+            ("batch", "µs without", *(f"{name}, % (95 %)" for name in shares), "both, µs", "whole gateway, µs",
+             "both, % of the whole"),
+            [_name(case), median(without), *shares.values(), added_us, *_of_whole(added_us, whole_us.get(_name(case)))],
+        )  # fmt: skip
+
+
+def _whole_us(gateway: GatewayProcess, case: ProduceCase) -> float:
+    """µs of CPU of a whole gateway for such a batch."""
+    topic = unique_topic("bench")
+    create_topic(gateway.bootstrap, topic)
+    costs = [produce_cost([gateway.pid], gateway.bootstrap, topic, case.records) for _ in range(WHOLE_ROUNDS)]
+    return median(float(each["cpu_us"][0]) for each in costs)
+
+
+def _of_whole(added_us: float, whole_us: float | None) -> list[object]:
+    return ["", ""] if whole_us is None else [whole_us, 100 * added_us / whole_us]
 
 
 async def _in_turns(case: ProduceCase | FetchCase) -> dict[str, list[float]]:
