@@ -6,11 +6,12 @@ namespace.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 import structlog
 
+from gateway.backoff import Backoff, retried
 from gateway.config import PulsarSection
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
@@ -20,10 +21,14 @@ INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor
 TIME_INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
 KEEP_FOR_EVER = -1
 _FORBIDDEN = frozenset({401, 403})
+CREATED_BESIDE_S = 5.0
+"""What another gateway creates at the same time is known to each broker after this time."""
+_BESIDE_PAUSE_S, _LONGEST_BESIDE_PAUSE_S = 0.02, 0.5
 _COPIED_POLICIES = ("replication_clusters", "persistence")
 """Policies of the clients' namespace that are copied, so that the gateways' state is stored as safely."""
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 
 class UnsupportedCluster(Exception):
@@ -69,7 +74,8 @@ async def _policies(admin: AdminClient, namespace: str) -> dict[str, Any] | None
 async def _create_tenant(admin: AdminClient, tenant: str) -> None:
     """Create the tenant if it does not exist. An administrator of a tenant has no right to create tenants."""
     try:
-        await _unless_exists(admin.namespaces.create_tenant(tenant, await admin.brokers.clusters()))
+        clusters = await admin.brokers.clusters()
+        await _beside_others({500}, lambda: _unless_exists(admin.namespaces.create_tenant(tenant, clusters)))
     except AdminError as error:
         if error.status not in _FORBIDDEN:
             raise
@@ -80,10 +86,14 @@ async def _create(
     admin: AdminClient, namespace: str, retention_minutes: int, more_policies: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Create a namespace, and return its policies."""
-    try:
+
+    async def create() -> None:
         await _unless_exists(
             admin.namespaces.create(namespace, retention_minutes=retention_minutes, more_policies=more_policies)
         )
+
+    try:
+        await _beside_others({404, 500}, create)
     except AdminError as error:
         if error.status not in _FORBIDDEN | {404}:
             raise
@@ -92,7 +102,21 @@ async def _create(
             "the right of a tenant administrator (pulsar-admin tenants update --admin-roles)"
         ) from error
     log.info("namespace created", namespace=namespace, retention_minutes=retention_minutes)
-    return await admin.namespaces.policies(namespace)
+    return await _beside_others({404}, lambda: admin.namespaces.policies(namespace))
+
+
+async def _beside_others(statuses: set[int], attempt: Callable[[], Awaitable[T]]) -> T:
+    """Repeat an attempt that fails with one of the statuses: gateways that start together create the same names.
+
+    Pulsar refuses the second creation with status 409, or with 500 (BadVersion). A broker that has just looked for the
+    name answers 404 for a moment: it has cached that there is none.
+    """
+    return await retried(
+        attempt,
+        lambda error: isinstance(error, AdminError) and error.status in statuses,
+        Backoff(_BESIDE_PAUSE_S, _LONGEST_BESIDE_PAUSE_S),
+        within_s=CREATED_BESIDE_S,
+    )
 
 
 async def _unless_exists(creation: Awaitable[None]) -> None:

@@ -8,6 +8,7 @@ from unittest.mock import AsyncMock
 import pytest
 from structlog.testing import capture_logs
 
+from gateway import namespace
 from gateway.config import PulsarSection
 from gateway.namespace import INTERCEPTOR, TIME_INTERCEPTOR, UnsupportedCluster, prepare_namespaces
 from gateway.pulsar.admin import AdminClient
@@ -84,7 +85,40 @@ async def test_state_is_kept_where_and_as_often_as_records() -> None:
     assert policies.items() <= admin.known["kafka/default-gateway"].items()
 
 
-async def test_a_missing_tenant_is_named() -> None:
+class StaleAdmin(FakeAdmin):
+    """A Pulsar in which other gateways create the same names: each first request does not know it yet."""
+
+    def __init__(self) -> None:
+        super().__init__(superuser=True)
+        self.stale = {"tenant": 500, "create": 404, "policies": 404}
+
+    def _fail_once(self, request: str) -> None:
+        if status := self.stale.pop(request, None):
+            raise AdminError(status, "stale")
+
+    async def create_tenant(self, tenant: str, clusters: list[str]) -> None:
+        self.tenants.add(tenant)
+        self._fail_once("tenant")
+        await super().create_tenant(tenant, clusters)
+
+    async def create(self, namespace: str, *, retention_minutes: int, more_policies: dict[str, Any] | None) -> None:
+        self._fail_once("create")
+        await super().create(namespace, retention_minutes=retention_minutes, more_policies=more_policies)
+
+    async def policies(self, namespace: str) -> dict[str, Any]:
+        if namespace in self.known:
+            self._fail_once("policies")
+        return await super().policies(namespace)
+
+
+async def test_gateways_that_start_together_create_the_same_names() -> None:
+    admin = StaleAdmin()
+    await prepare(admin)
+    assert not admin.stale and set(admin.known) == {"kafka/default", "kafka/default-gateway"}
+
+
+async def test_a_missing_tenant_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespace, "CREATED_BESIDE_S", 0.1)
     with pytest.raises(UnsupportedCluster, match="tenant administrator"):
         await prepare(FakeAdmin())
 
