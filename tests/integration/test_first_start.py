@@ -14,8 +14,10 @@ STAGGER_S = 0.003
 
 async def test_all_of_them_find_the_namespaces_that_one_has_created(pulsar: PulsarStandalone) -> None:
     for _ in range(ROUNDS):
-        names = {"tenant": unique_topic("tenant"), "namespace": unique_topic("namespace")}
-        section = PulsarSection(service_url=pulsar.service_url, admin_url=pulsar.admin_url, **names)
+        section = PulsarSection(
+            service_url=pulsar.service_url, admin_url=pulsar.admin_url,
+            tenant=unique_topic("tenant"), namespace=unique_topic("namespace"),
+        )  # fmt: skip
         await asyncio.gather(*[_start(section, number * STAGGER_S) for number in range(GATEWAYS)])
 
 
