@@ -23,6 +23,11 @@ from cryptography.hazmat.primitives.serialization import (
 
 LIFETIME = datetime.timedelta(days=365)
 CLOCKS_DIFFER = datetime.timedelta(days=2)
+SIGNS_CERTIFICATES = x509.KeyUsage(
+    key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+"""RFC 5280 demands it of an authority, and so does Python's ssl module since 3.13."""
 STORE_PASSWORD = "store-password"
 """Password of the key and trust stores: Java expects stores to have one."""
 
@@ -58,6 +63,7 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         constraints = x509.BasicConstraints(ca=True, path_length=0)
         builder = _builder(self._name, self._name, self._key).add_extension(constraints, critical=True)
+        builder = builder.add_extension(SIGNS_CERTIFICATES, critical=True)
         builder = builder.add_extension(self._identifier, critical=False)
         write_secret(key_file, _pem(self._key))
         self.certificate.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))

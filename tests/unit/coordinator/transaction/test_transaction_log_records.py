@@ -161,5 +161,5 @@ def test_what_is_written_is_read(transactional_id: str, value: TransactionMetada
 def test_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="format"):
         encode_transaction("x" * 32_768, None, 1)
-    with pytest.raises(ValueError, match="too large"):
+    with pytest.raises(ValueError):  # The text depends on the version of Python.
         encode_transaction("x", transaction(TransactionState.EMPTY, producer_id=2**63), 1)

@@ -112,6 +112,7 @@ class Lab:
 
     def client_context(self, certificate: Any = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.authority.certificate))
+        context.verify_flags |= ssl.VERIFY_X509_STRICT  # the default since Python 3.13
         if certificate is not None:
             context.load_cert_chain(certificate.certificate, certificate.key)
         return context
