@@ -100,7 +100,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Read no more than the carried connection accepts: data that stays in this class is not counted anywhere."""
         if self._carried is None:
-            return self._read_buffer
+            return self._read_buffer[:RECORD_BYTES]
         taken = cast(memoryview, self._carried.get_buffer(sizehint))
         return self._read_buffer[: max(len(taken), RECORD_BYTES)]
 
