@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextvars import ContextVar
 from itertools import count
 from time import monotonic
-from typing import TypeVar
+from typing import TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from gateway.busy_time import run_part
@@ -120,9 +120,17 @@ async def sliced(items: Iterable[T]) -> AsyncIterator[T]:
         yield item
 
 
+async def in_steps(items: Sequence[T]) -> AsyncIterator[Sequence[T]]:
+    """The items, STEP_ITEMS at a time. Other work has its turn in between, as with `Slices`."""
+    slices = Slices()
+    for start in range(0, len(items), STEP_ITEMS):
+        await slices.pause()
+        yield items[start : start + STEP_ITEMS]
+
+
 async def fan_out(work: Callable[[T], Awaitable[R]], items: Sequence[T], *, at_once: int = AT_ONCE) -> list[R]:
     """The results of `work` for all items, in their order. The first exception cancels the rest and is raised."""
-    results: dict[int, R] = {}
+    results = cast(list[R], [None] * len(items))  # in their places: to put them in order would be one long step
     slices, numbers = Slices(), count()
 
     async def work_off() -> None:
@@ -134,7 +142,7 @@ async def fan_out(work: Callable[[T], Awaitable[R]], items: Sequence[T], *, at_o
         await work_off()
     else:
         await _all_or_none([run_part(work_off()) for _ in range(min(at_once, len(items)))])
-    return [results[number] for number in range(len(items))]
+    return results
 
 
 async def _all_or_none(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,21 @@ class FetchPartitionState:
         self.opening = False
         """The log is being opened. If the fetch cannot wait for it, the row has an error after which clients retry."""
 
+    @property
+    def is_cold(self) -> bool:
+        """Its log has to be opened."""
+        return not self.error and self.log is None and self.preferred_reader is None
+
+
+class Findings:
+    """What a look at the partitions of a fetch has found."""
+
+    __slots__ = ("failed", "is_urgent", "looked_up", "total_bytes")
+
+    def __init__(self) -> None:
+        self.total_bytes = self.failed = 0
+        self.is_urgent = self.looked_up = False
+
 
 class DelayedFetch:
     """Waits at the logs of its partitions; answers once, through ``future``."""
@@ -83,7 +98,7 @@ class DelayedFetch:
     def __init__(
         self, params: FetchParams, parts: list[FetchPartitionState], open_log: OpenLog, respond: Respond
     ) -> None:
-        """`respond` creates the answer from the partitions' rows."""
+        """`respond` creates the answer from the partitions' rows. Fetches of very many partitions are `LargeFetch`."""
         self._params = params
         self._open_log = open_log
         self._respond = respond
@@ -102,23 +117,26 @@ class DelayedFetch:
 
     def start(self) -> FetchAnswer | None:
         """Return the answer if there is enough data, or nothing to wait for. Otherwise `future` gets the answer."""
-        cold = [
-            part for part in self._parts if not part.error and part.log is None and part.preferred_reader is None
-        ]
+        self._open_all([part for part in self._parts if part.is_cold])
+        if self._satisfied() or (self._params.max_wait_ms <= 0 and not self._pending):
+            return self._answer()
+        self._begin_waiting()
+        for part in self._parts:
+            self._wait_for(part)
+        return None
+
+    def _open_all(self, cold: list[FetchPartitionState]) -> None:
         for part in cold:
             part.opening = True
         if cold:
             self._begin(fan_out(self._open, cold, at_once=OPENED_AT_ONCE))
             self._begin_grace()
-        if self._satisfied() or (self._params.max_wait_ms <= 0 and not self._pending):
-            return self._answer()
+
+    def _begin_waiting(self) -> None:
         self.future.add_done_callback(lambda _: self._stop_waiting())
         wait_ms = min(max(0, self._params.max_wait_ms), MAX_WAIT_MS)
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._waited)
         self._waiting = True
-        for part in self._parts:
-            self._wait_for(part)
-        return None
 
     def _begin_grace(self) -> None:
         if self._grace is None:
@@ -233,10 +251,16 @@ class DelayedFetch:
 
         A possible error is waited for, as long as the client would wait for bytes.
         """
+        findings, self._pending = Findings(), False
+        self._look_at(self._parts, findings)
+        return self._is_enough(findings)
+
+    def _look_at(self, parts: Iterable[FetchPartitionState], findings: Findings) -> None:
+        """Add what these partitions have to the findings."""
         need = max(1, self._params.min_bytes)
-        total = failed = 0
-        is_urgent, looked_up, self._pending = self._found_error, False, False
-        for part in self._parts:
+        total_bytes, failed = findings.total_bytes, findings.failed
+        is_urgent, looked_up = findings.is_urgent, findings.looked_up
+        for part in parts:
             if part.preferred_reader is not None and not part.error:
                 is_urgent = True
                 continue
@@ -255,14 +279,19 @@ class DelayedFetch:
             elif (end := self._readable_end(part.log, part.fetched.offset)) is None:
                 self._pending = True
             elif part.fetched.offset < end:
-                total += self._at_hand(part.fetched.offset, part.log, end, need)
-        if looked_up and self._grace is not None:
+                total_bytes += self._at_hand(part.fetched.offset, part.log, end, need)
+        findings.total_bytes, findings.failed = total_bytes, failed
+        findings.is_urgent, findings.looked_up = is_urgent, looked_up
+
+    def _is_enough(self, findings: Findings) -> bool:
+        if findings.looked_up and self._grace is not None:
             return False
-        if is_urgent or failed == len(self._parts):
+        if findings.is_urgent or self._found_error or findings.failed == len(self._parts):
             return True
-        if looked_up and not self._overdue:
+        if findings.looked_up and not self._overdue:
             return False
-        return total >= need or (self._params.min_bytes <= 0 and not self._pending)
+        need = max(1, self._params.min_bytes)
+        return findings.total_bytes >= need or (self._params.min_bytes <= 0 and not self._pending)
 
     def _at_hand(self, offset: int, partition_log: PartitionLog, end: int, need: int) -> int:
         """Bytes that could be returned now. Any amount of older data is enough: more is read while it is returned."""
@@ -297,16 +326,18 @@ class DelayedFetch:
     # The answer
 
     def _answer(self) -> FetchAnswer:
+        return self._respond([*self._rows()])
+
+    def _rows(self) -> Iterator[PartitionAnswer]:
+        """The rows, made one by one: each takes of the room that those before it have left."""
         room, whole_first = self._params.room_bytes(), self._params.whole_first_batch
-        rows: list[PartitionAnswer] = []
         empty = True
         for part in self._parts:
             row = self._partition(part, room, at_least_one=empty and whole_first)
             size_bytes = row.records.size_bytes
             room -= size_bytes
             empty = empty and size_bytes == 0
-            rows.append(row)
-        return self._respond(rows)
+            yield row
 
     def _partition(self, part: FetchPartitionState, room: int, *, at_least_one: bool) -> PartitionAnswer:
         fetched, partition_log = part.fetched, part.log

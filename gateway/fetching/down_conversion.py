@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import structlog
 
+from gateway.fan_out import sliced
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer
 from gateway.fetching.fetch_session import FetchedPartition, Key
 from gateway.log.registry import LogRegistry
@@ -32,12 +33,12 @@ class Converted(NamedTuple):
     """There were batches, but no row has a message or an error to return."""
 
 
-def skip_empty_batches(logs: LogRegistry, fetched: Iterable[FetchedPartition], asked: Mapping[Key, int]) -> None:
+async def skip_empty_batches(logs: LogRegistry, fetched: Iterable[FetchedPartition], asked: Mapping[Key, int]) -> None:
     """Move the fetch offsets after the known batches that no message set can contain, starting from those in `asked`.
 
     Consumers continue after the last message that they got, so they would never get past a long run of empty batches.
     """
-    for part in fetched:
+    async for part in sliced(fetched):
         found = logs.find(str(part.topic), part.partition)
         if found is not None:
             part.offset = found.record_free.end_of(asked[part.key])
@@ -53,9 +54,9 @@ async def down_convert_all(
     """
     magic = 0 if version < FIRST_MAGIC_1_VERSION else 1
     errors: list[ErrorCode] = []
-    had_batches = False
-    for topic in answer.responses:
-        for position, row in enumerate(topic.partitions):
+    had_batches = tells = False
+    async for topic in sliced(answer.responses):
+        async for position, row in sliced(enumerate(topic.partitions)):
             if row.records.size_bytes:
                 had_batches = True
                 end_offset = max(end for _, _, end in batch_extents(row.records.chunks[-1]))
@@ -66,7 +67,7 @@ async def down_convert_all(
                     errors.append(error)
                 elif not row.records.size_bytes and (found := logs.find(str(row.fetched.topic), row.partition_index)):
                     found.record_free.learn(asked[row.fetched.key], end_offset)
-    tells = any(row.error_code or row.records.size_bytes for topic in answer.responses for row in topic.partitions)
+            tells = tells or bool(topic.partitions[position].error_code or row.records.size_bytes)
     return Converted(errors, had_batches and not tells)
 
 

@@ -64,9 +64,19 @@ class FetchAnswer(FetchResponse):
         self.node_endpoints = node_endpoints or []
 
 
+TopicAnswers = dict[str | uuid.UUID | None, TopicAnswer]
+"""The topics of an answer, by the names or ids of the request."""
+
+
 def group_by_topic(rows: Iterable[PartitionAnswer], *, by_id: bool) -> list[TopicAnswer]:
     """Rows under their topics, in the order of the request."""
-    topics: dict[str | uuid.UUID | None, TopicAnswer] = {}
+    topics: TopicAnswers = {}
+    add_rows(topics, rows, by_id=by_id)
+    return list(topics.values())
+
+
+def add_rows(topics: TopicAnswers, rows: Iterable[PartitionAnswer], *, by_id: bool) -> None:
+    """Put rows under their topics."""
     for row in rows:
         key = row.fetched.topic
         answer = topics.get(key)
@@ -77,4 +87,3 @@ def group_by_topic(rows: Iterable[PartitionAnswer], *, by_id: bool) -> list[Topi
                 answer = TopicAnswer(str(key), None)
             topics[key] = answer
         answer.partitions.append(row)
-    return list(topics.values())

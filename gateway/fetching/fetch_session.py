@@ -6,7 +6,7 @@ import secrets
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Protocol
 
 from gateway.errors import KafkaError
@@ -84,7 +84,7 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         """Its requests name topics by their ids; otherwise, by their names (KIP-516)."""
         self.epoch = 1
-        self.partitions: dict[Key, FetchedPartition] = {part.key: part for part in partitions}
+        self.partitions: dict[Key, FetchedPartition] = {(part.topic, part.partition): part for part in partitions}
         """In the order in which they are served. To iterate over an OrderedDict would compute the hash of each key."""
         self.used_at = time.monotonic()
 
@@ -194,7 +194,7 @@ class FetchSessions:
             self._remove(session)
 
     def resume(
-        self, owner: str, session_id: int, epoch: int, changed: Iterable[FetchedPartition], forgotten: Iterable[Key],
+        self, owner: str, session_id: int, epoch: int, changed: Iterable[FetchedPartition], forgotten: Set[Key],
         *, uses_topic_ids: bool,
     ) -> FetchSession | None:  # fmt: skip
         """The session with its changes. Without partitions it is closed, and the result is None.
@@ -216,8 +216,8 @@ class FetchSessions:
                 session.partitions[part.key] = part
             else:
                 known.update(part)
-        for key in forgotten:
-            session.partitions.pop(key, None)
+        for key in session.partitions.keys() & forgotten:  # a client may name far more than the session has
+            del session.partitions[key]
         self._partitions += len(session.partitions) - before
         if not session.partitions:
             self._remove(session)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from coordinator.fleet.messages import Member
 from gateway.background import run_once
-from gateway.errors import KafkaError
 from gateway.fetching.delayed_fetch import MAX_WAIT_MS
 from gateway.fetching.fetch_answer import NO_RECORDS, FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import (
@@ -32,8 +31,8 @@ from gateway.handlers.records.fetch import (
     fetch,
     may_read,
     min_bytes,
-    requested,
     while_allowed,
+    with_requested,
 )
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
@@ -89,11 +88,9 @@ class ForwardedFetches:
     def run(self, call: Call[FetchRequest], leaders: Leaders) -> Reply:
         if call.request.isolation_level not in ISOLATION_LEVELS:
             return call.api.handle(call)
-        try:
-            fetched, session = requested(call)
-        except KafkaError as error:
-            return Reply(FetchAnswer(error_code=error.code))
-        return Reply.after(self._start(call, leaders, fetched, session))
+        return with_requested(
+            call, lambda fetched, session: Reply.after(self._start(call, leaders, fetched, session))
+        )
 
     async def _start(
         self, call: Call[FetchRequest], leaders: Leaders, fetched: list[FetchedPartition], session: FetchSession | None

@@ -29,6 +29,8 @@ def count_values(kind: type[Message], message: object, limit: int = sys.maxsize)
                 continue
             if is_array:
                 count += len(value)
+                if count > limit:
+                    return count
             if inner and type(value) is not SharedItems:  # their encoding is known, or soon is
                 unseen += [(inner, each) for each in value] if is_array else [(inner, value)]
     return count

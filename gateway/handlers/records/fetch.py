@@ -9,13 +9,14 @@ v18 high watermarks of followers (KIP-1166), which consumers leave out.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 
 from gateway.errors import KafkaError, fetch_error_code
-from gateway.fan_out import Slices
+from gateway.fan_out import Slices, in_steps, sliced
 from gateway.fetching.delayed_fetch import DelayedFetch, FetchParams, FetchPartitionState
 from gateway.fetching.down_conversion import down_convert_all, skip_empty_batches
-from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
+from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, TopicAnswers, add_rows
 from gateway.fetching.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -25,11 +26,12 @@ from gateway.fetching.fetch_session import (
     Key,
     record_if_changed,
 )
+from gateway.fetching.large_fetch import LargeFetch
 from gateway.log.reading.log_start import START_AGE_S
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers, check_leader, preferred_reader
 from gateway.requests.call import Call
-from gateway.requests.cluster import Cluster
+from gateway.requests.cluster import Cluster, Unread
 from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
@@ -57,11 +59,56 @@ ISOLATION_LEVELS = {0, READ_COMMITTED}
 
 
 def handle(call: Call[FetchRequest]) -> Reply:
+    return with_requested(call, partial(fetch, call))
+
+
+def with_requested(
+    call: Call[FetchRequest], then: Callable[[list[FetchedPartition], FetchSession | None], Reply]
+) -> Reply:
+    """The reply of `then`, which gets the partitions to fetch, by the request alone or with its session."""
+    if _names_many(call.request):
+        return Reply.after(_with_many(call, then))
+    named: dict[Key, FetchedPartition] = {}
+    for topic in call.request.topics:
+        _add_named(named, call, topic, topic.partitions)
     try:
-        fetched, session = requested(call)
+        fetched, session = _in_session(call, named, forgotten_keys(call))
     except KafkaError as error:
         return Reply(FetchAnswer(error_code=error.code))
-    return fetch(call, fetched, session)
+    return then(fetched, session)
+
+
+async def _forgotten_of_many(call: Call[FetchRequest], named: Set[Key]) -> Set[Key]:
+    """Those that the session has, or will have. It does not change meanwhile, or the request is refused."""
+    session = call.cluster.fetch_sessions.find(call.client.host, call.request.session_id)
+    if session is None or session.epoch != call.request.session_epoch:
+        return frozenset()
+    return {
+        key
+        async for topic in sliced(call.request.forgotten_topics_data)
+        async for partition in sliced(topic.partitions)
+        if (key := (topic.topic_id if call.version >= TOPIC_ID_VERSION else topic.topic, partition))
+        in session.partitions or key in named
+    }
+
+
+def _names_many(request: FetchRequest) -> bool:
+    count = sum([len(topic.partitions) for topic in request.topics])
+    return count + sum([len(topic.partitions) for topic in request.forgotten_topics_data]) > RESOLVED_AT_ONCE
+
+
+async def _with_many(
+    call: Call[FetchRequest], then: Callable[[list[FetchedPartition], FetchSession | None], Reply]
+) -> Reply:
+    named: dict[Key, FetchedPartition] = {}
+    async for topic in sliced(call.request.topics):
+        async for some in in_steps(topic.partitions):
+            _add_named(named, call, topic, some)
+    try:
+        fetched, session = _in_session(call, named, await _forgotten_of_many(call, named.keys()))
+    except KafkaError as error:
+        return Reply(FetchAnswer(error_code=error.code))
+    return then(fetched, session)
 
 
 def fetch(call: Call[FetchRequest], fetched: list[FetchedPartition], session: FetchSession | None) -> Reply:
@@ -88,7 +135,14 @@ async def _fetch_many(call: Call[FetchRequest], fetched: list[FetchedPartition],
 def delay(call: Call[FetchRequest], parts: list[FetchPartitionState], session: FetchSession | None) -> Reply:
     """Answer when there is enough data, from the logs of `parts`. Logs that are not open are opened."""
     if call.request.isolation_level not in ISOLATION_LEVELS:
-        return Reply(_refuse_all(call, parts))
+        return Reply.after(_refuse_all(call, parts))
+    if len(parts) > RESOLVED_AT_ONCE:
+        large = LargeFetch(
+            _params(call), parts, partial(_open, call), partial(_respond_in_slices, call, parts, session),
+            partial(_hold, call.cluster.unread),
+        )  # fmt: skip
+        large.start()
+        return Reply.later(large.future)
     delayed = DelayedFetch(_params(call), parts, partial(_open, call), partial(_respond, call, parts, session))
     answer = delayed.start()
     return Reply.later(delayed.future) if answer is None else Reply(answer)
@@ -144,8 +198,39 @@ def _respond(
     rows: list[PartitionAnswer],
 ) -> FetchAnswer:
     if session is not None and not session.is_at(call.request.session_epoch):
-        return FetchAnswer(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
+        return _outdated(session)
+    topics: TopicAnswers = {}
     endpoints: list[FetchResponse.NodeEndpoint] = []
+    _show(call, session, parts, rows, topics, endpoints)
+    return _answer(session, topics, endpoints)
+
+
+async def _respond_in_slices(
+    call: Call[FetchRequest], parts: list[FetchPartitionState], session: FetchSession | None,
+    rows: list[PartitionAnswer],
+) -> FetchAnswer:
+    """As `_respond`. From the first slice on, the session counts the answer as given, also if it moves on meanwhile:
+    that is as if this answer had been a moment earlier."""
+    if session is not None and not session.is_at(call.request.session_epoch):
+        return _outdated(session)
+    topics: TopicAnswers = {}
+    endpoints: list[FetchResponse.NodeEndpoint] = []
+    done = 0
+    async for some in in_steps(rows):
+        _show(call, session, parts[done : done + len(some)], some, topics, endpoints)
+        done += len(some)
+    return _answer(session, topics, endpoints)
+
+
+def _outdated(session: FetchSession) -> FetchAnswer:
+    return FetchAnswer(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
+
+
+def _show(
+    call: Call[FetchRequest], session: FetchSession | None, parts: Sequence[FetchPartitionState],
+    rows: Sequence[PartitionAnswer], topics: TopicAnswers, endpoints: list[FetchResponse.NodeEndpoint],
+) -> None:  # fmt: skip
+    """Add the rows that the client has to see to the topics of the answer."""
     if call.context.policy is not ALL_ALLOWED:
         rows = [while_allowed(call, part.name, row) for part, row in zip(parts, rows, strict=True)]
     for part, row in zip(parts, rows, strict=True):
@@ -154,9 +239,18 @@ def _respond(
         if row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and part.name is not None:
             _point_to_leader(call, part.name, row, endpoints)
     shown = [row for row in rows if record_if_changed(session, call.request.session_epoch, row)]
-    responses = group_by_topic(shown, by_id=call.version >= TOPIC_ID_VERSION)
+    add_rows(topics, shown, by_id=call.version >= TOPIC_ID_VERSION)
+
+
+def _answer(
+    session: FetchSession | None, topics: TopicAnswers, endpoints: list[FetchResponse.NodeEndpoint]
+) -> FetchAnswer:
     session_id = session.session_id if session is not None else 0
-    return FetchAnswer(session_id=session_id, responses=responses, node_endpoints=endpoints)
+    return FetchAnswer(session_id=session_id, responses=list(topics.values()), node_endpoints=endpoints)
+
+
+def _hold(unread: Unread, size_bytes: int) -> None:
+    unread.size_bytes += size_bytes
 
 
 def _point_to_leader(call: Call, topic: str, row: PartitionAnswer, endpoints: list[FetchResponse.NodeEndpoint]) -> None:
@@ -172,9 +266,9 @@ def _point_to_leader(call: Call, topic: str, row: PartitionAnswer, endpoints: li
 async def _message_sets(call: Call[FetchRequest], fetched: list[FetchedPartition]) -> Reply:
     """If batches give no messages, as transaction markers, the batches after them are read."""
     limit_bytes, logs = call.cluster.config.limits.max_decompressed_bytes, call.cluster.logs
-    asked = {part.key: part.offset for part in fetched}
+    asked = {part.key: part.offset async for part in sliced(fetched)}
     for _ in range(READ_ON):
-        skip_empty_batches(logs, fetched, asked)
+        await skip_empty_batches(logs, fetched, asked)
         answer = await _fetch(call, fetched, None).result()
         assert isinstance(answer, FetchAnswer)
         converted = await down_convert_all(answer, call.version, limit_bytes, logs, call.client.number, asked)
@@ -260,10 +354,12 @@ def _rack(call: Call[FetchRequest]) -> str:
     return (call.request.rack_id or "") if call.version >= RACK_VERSION else ""
 
 
-def requested(call: Call[FetchRequest]) -> tuple[list[FetchedPartition], FetchSession | None]:
+def _in_session(
+    call: Call[FetchRequest], by_key: dict[Key, FetchedPartition], forgotten: Set[Key]
+) -> tuple[list[FetchedPartition], FetchSession | None]:
     """The partitions to fetch, by the request alone or with its session. Raises KafkaError."""
     request, sessions, owner = call.request, call.cluster.fetch_sessions, call.client.host
-    named, uses_topic_ids = list(_named(call).values()), call.version >= TOPIC_ID_VERSION
+    named, uses_topic_ids = list(by_key.values()), call.version >= TOPIC_ID_VERSION
     if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
         sessions.close(owner, request.session_id)
         return named, None
@@ -273,34 +369,36 @@ def requested(call: Call[FetchRequest]) -> tuple[list[FetchedPartition], FetchSe
     if request.session_id == NO_SESSION:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     session = sessions.resume(
-        owner, request.session_id, request.session_epoch, named, forgotten_keys(call), uses_topic_ids=uses_topic_ids
+        owner, request.session_id, request.session_epoch, named, forgotten, uses_topic_ids=uses_topic_ids
     )
     return (named, None) if session is None else (list(session.partitions.values()), session)
 
 
-def forgotten_keys(call: Call[FetchRequest]) -> list[Key]:
+def forgotten_keys(call: Call[FetchRequest]) -> Set[Key]:
     """The partitions that the client removes from its session."""
-    return [
+    return {
         (topic.topic_id if call.version >= TOPIC_ID_VERSION else topic.topic, partition)
         for topic in call.request.forgotten_topics_data
         for partition in topic.partitions
-    ]
+    }
 
 
-def _named(call: Call[FetchRequest]) -> dict[Key, FetchedPartition]:
-    by_id = call.version >= TOPIC_ID_VERSION
-    named: dict[Key, FetchedPartition] = {}
-    for topic in call.request.topics:
-        for part in topic.partitions:
-            fetched = FetchedPartition(
-                topic.topic_id if by_id else topic.topic, part.partition, part.fetch_offset, part.partition_max_bytes,
-                part.current_leader_epoch, part.last_fetched_epoch,
-            )  # fmt: skip
-            named[fetched.key] = fetched
-    return named
+def _add_named(
+    named: dict[Key, FetchedPartition], call: Call[FetchRequest], topic: FetchRequest.FetchTopic,
+    partitions: Sequence[FetchRequest.FetchTopic.FetchPartition],
+) -> None:  # fmt: skip
+    name = topic.topic_id if call.version >= TOPIC_ID_VERSION else topic.topic
+    for part in partitions:
+        named[name, part.partition] = FetchedPartition(
+            name, part.partition, part.fetch_offset, part.partition_max_bytes, part.current_leader_epoch,
+            part.last_fetched_epoch,
+        )  # fmt: skip
 
 
-def _refuse_all(call: Call, parts: list[FetchPartitionState]) -> FetchAnswer:
-    rows = [PartitionAnswer(part.fetched, error_code=ErrorCode.UNKNOWN_SERVER_ERROR) for part in parts]
+async def _refuse_all(call: Call, parts: list[FetchPartitionState]) -> Reply:
+    topics: TopicAnswers = {}
+    async for some in in_steps(parts):
+        rows = [PartitionAnswer(part.fetched, error_code=ErrorCode.UNKNOWN_SERVER_ERROR) for part in some]
+        add_rows(topics, rows, by_id=call.version >= TOPIC_ID_VERSION)
     code = ErrorCode.UNKNOWN_SERVER_ERROR if call.version >= SESSION_VERSION else ErrorCode.NONE
-    return FetchAnswer(error_code=code, responses=group_by_topic(rows, by_id=call.version >= TOPIC_ID_VERSION))
+    return Reply(FetchAnswer(error_code=code, responses=list(topics.values())))

@@ -27,7 +27,7 @@ def resume(
     forgotten: Iterable[Key] = (), owner: str = OWNER, uses_topic_ids: bool = False,
 ) -> FetchSession | None:  # fmt: skip
     return sessions.resume(
-        owner, session.session_id, epoch, changed, forgotten, uses_topic_ids=uses_topic_ids
+        owner, session.session_id, epoch, changed, {*forgotten}, uses_topic_ids=uses_topic_ids
     )
 
 
