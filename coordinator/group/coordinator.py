@@ -335,9 +335,9 @@ class GroupCoordinator:
         return [] if self._phase is not Phase.ACTIVE else [*self._groups]
 
     def list_groups(
-        self, states: Collection[str] = (), types: Collection[str] = (), among: Iterable[str] | None = None
+        self, states: Set[str] = frozenset(), types: Set[str] = frozenset(), among: Iterable[str] | None = None
     ) -> ListResponse:
-        """Empty filters match all; names are compared without case. `among`: only groups of these ids."""
+        """Empty filters match all; the names in them are in lower case. `among`: only groups of these ids."""
         asked = self._groups if among is None else among
         groups = (group for group_id in asked if (group := self._groups.get(group_id)) is not None)
         return ListResponse(self._phase.error, list_groups(groups, states, types))

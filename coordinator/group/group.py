@@ -4,7 +4,7 @@ A `Group` has data and what follows from it. Requests and timers of its members 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -129,15 +129,12 @@ class Group(ABC):
         return DescribedConsumerGroup(ErrorCode.GROUP_ID_NOT_FOUND, self.group_id)
 
 
-def list_groups(groups: Iterable[Group], states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-    """Empty filters match all; names are compared without case."""
-    wanted_states = {state.lower() for state in states}
-    wanted_types = {group_type.lower() for group_type in types}
+def list_groups(groups: Iterable[Group], states: Set[str], types: Set[str]) -> list[ListedGroup]:
+    """Empty filters match all; the names in them are in lower case."""
     return [
         listed
         for listed in (group.listed() for group in groups)
-        if (not states or listed.state.lower() in wanted_states)
-        and (not types or listed.group_type.lower() in wanted_types)
+        if (not states or listed.state.lower() in states) and (not types or listed.group_type.lower() in types)
     ]
 
 

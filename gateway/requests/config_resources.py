@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from enum import IntEnum
 from typing import Protocol, TypeVar
@@ -12,6 +11,7 @@ from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
+from gateway.requests.repeated import times_of
 from gateway.topics import topic_names
 from gateway.topics.config_values import INT_MAX, parse_number
 from protocol.kafka.errors import ErrorCode
@@ -22,6 +22,9 @@ class _Resource(Protocol):
 
     resource_type: int
     resource_name: str
+
+    @property
+    def configs(self) -> Sequence[object]: ...
 
 
 Resource = TypeVar("Resource", bound=_Resource)
@@ -44,6 +47,8 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+MAX_CONFIGS = 1_000
+"""Far more than any resource has: those of one resource are processed in one step."""
 CLIENT_METRICS_CONFIGS = frozenset({"interval.ms", "metrics", "match"})
 
 
@@ -51,13 +56,15 @@ async def alter_all(
     call: Call, resources: Sequence[Resource], alter: Callable[[Resource], Awaitable[None]], row: _MakeRow[Row_co]
 ) -> list[Row_co]:
     """Alter each resource separately, and return the rows of the answer."""
-    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    named = await times_of((resource.resource_type, resource.resource_name) for resource in resources)
 
     async def altered(resource: Resource) -> Row_co:
         code, text = ErrorCode.NONE, None
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise invalid("Each resource must appear at most once.")
+            if len(resource.configs) > MAX_CONFIGS:
+                raise invalid(f"At most {MAX_CONFIGS} configurations of a resource may be altered at once.")
             await alter(resource)
         except (KafkaError, PulsarError) as error:
             code, text = error_code(error), str(error)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from gateway.fan_out import fan_out
+from gateway.fan_out import fan_out, sliced
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
@@ -132,15 +132,16 @@ def cached_counts(call: Call, highest: Mapping[str, int]) -> PartitionCounts | N
     return PartitionCounts(counts, topic_ids)
 
 
-def _counts(found: Mapping[str, Topic | int | None]) -> PartitionCounts:
-    topics = {name: topic for name, topic in found.items() if isinstance(topic, Topic)}
-    counts = {name: topic.partitions if isinstance(topic, Topic) else topic for name, topic in found.items()}
-    return PartitionCounts(counts, {name: topic.topic_id.bytes for name, topic in topics.items()})
-
-
 async def look_up_counts(call: Call, highest: Mapping[str, int]) -> PartitionCounts:
     found = await fan_out(lambda each: _look_up(call, *each), list(highest.items()))
-    return _counts(dict(zip(highest, found, strict=True)))
+    counts: dict[str, int | None] = {}
+    topic_ids: dict[str, bytes] = {}
+    async for name, topic in sliced(zip(highest, found, strict=True)):
+        if isinstance(topic, Topic):
+            counts[name], topic_ids[name] = topic.partitions, topic.topic_id.bytes
+        else:
+            counts[name] = topic
+    return PartitionCounts(counts, topic_ids)
 
 
 async def _look_up(call: Call, name: str, partition: int) -> Topic | int | None:

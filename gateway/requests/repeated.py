@@ -7,10 +7,10 @@ after that the thing is refused. Otherwise, a request of some kilobytes would ha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from gateway.fan_out import Slices, fan_out
+from gateway.fan_out import Slices, fan_out, sliced
 
 MAX_TIMES = 10
 """As often as this, the answer is given again. Kafka has no such limit; its clients name things once."""
@@ -41,6 +41,20 @@ async def look_up_each(
     names: Sequence[Name], answer: Callable[[Name], Awaitable[Row]], refuse: Callable[[Name], Row]
 ) -> list[Row]:
     """As `answer_each`, for answers that have to be waited for."""
-    distinct = list(dict.fromkeys(names))
-    answers = dict(zip(distinct, await fan_out(answer, distinct), strict=True))
-    return await answer_each(names, answers.__getitem__, refuse)
+    distinct = await distinct_of(names)
+    answers = await fan_out(answer, distinct)
+    by_name = {name: row async for name, row in sliced(zip(distinct, answers, strict=True))}
+    return await answer_each(names, by_name.__getitem__, refuse)
+
+
+async def distinct_of(names: Iterable[Name]) -> list[Name]:
+    """Each name once, in their order."""
+    return list({name: None async for name in sliced(names)})
+
+
+async def times_of(names: Iterable[Name]) -> Mapping[Name, int]:
+    """How often each name is there."""
+    times: dict[Name, int] = {}
+    async for name in sliced(names):
+        times[name] = times.get(name, 0) + 1
+    return times

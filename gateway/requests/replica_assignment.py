@@ -28,9 +28,10 @@ def check_replicas(node_ids: Collection[int], assignments: Sequence[Sequence[int
 def _fault(node_ids: Collection[int], replicas: Sequence[int], factor: int) -> str | None:
     if not replicas:
         return "Each partition needs a broker."
-    if unknown := sorted(set(replicas).difference(node_ids)):
+    most = replicas[: len(node_ids) + 1]  # of more than there are brokers, one is unknown or named twice
+    if unknown := sorted(set(most).difference(node_ids)):
         return f"There is no broker {unknown[0]}."
-    if len(set(replicas)) < len(replicas):
+    if len(set(most)) < len(most):
         return "A broker is named twice for one partition."
     if len(replicas) != factor:
         return f"One partition has {len(replicas)} replica(s), another one {factor}."

@@ -62,6 +62,8 @@ _NOT_TIERED = _KEPT + "tiered storage is set up in Pulsar."
 _LEADER_THROTTLE = "leader.replication.throttled.replicas"
 _FOLLOWER_THROTTLE = "follower.replication.throttled.replicas"
 _TIMESTAMP_MS = "message.timestamp."
+MAX_VALUE_LENGTH = 2**15 - 1
+"""Of a configuration's value, as in Kafka."""
 
 TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
     config.name: config
@@ -181,9 +183,19 @@ def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
             raise _invalid(f"Unknown topic config name: {name}")
         if value is None:
             raise _invalid(f"Null value not supported for topic configs: {name}")
+        check_size(value)
     parsed = {name: _parsed(name, value) for name, value in configs.items() if value is not None}
     _check_together({**DEFAULTS, **parsed})
     return parsed
+
+
+def check_size(value: str) -> None:
+    """Raises KafkaError INVALID_CONFIG, with the text of Kafka's controller."""
+    if len(value) > MAX_VALUE_LENGTH:
+        raise _invalid(
+            "The configuration value cannot be added because it exceeds the maximum value size of "
+            f"{MAX_VALUE_LENGTH} bytes."
+        )
 
 
 def usable_configs(configs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

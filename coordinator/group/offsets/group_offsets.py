@@ -1,6 +1,6 @@
 """Committed offsets of one group: those that are durable or in flight, and the search for expired ones."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from coordinator.group.messages import (
@@ -29,6 +29,31 @@ class OffsetExpirationCondition:
 
     since_ms: int | None = None
     subscribed_topics: Collection[str] = frozenset()
+
+
+class AllOffsets(Mapping[TopicPartition, FetchedOffset]):
+    """The offsets of a group at one moment. There may be very many: each is made when it is read."""
+
+    def __init__(self, values: dict[TopicPartition, OffsetCommitValue], unstable: Set[TopicPartition]) -> None:
+        self._values = values
+        self._unstable = unstable
+
+    def __getitem__(self, partition: TopicPartition) -> FetchedOffset:
+        return _fetched(self._values[partition], is_unstable=partition in self._unstable)
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def _fetched(value: OffsetCommitValue | None, *, is_unstable: bool = False) -> FetchedOffset:
+    if is_unstable:
+        return FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    if value is None:
+        return FetchedOffset()
+    return FetchedOffset(value.offset, value.leader_epoch, value.metadata, topic_id=value.topic_id)
 
 
 class GroupOffsets:
@@ -81,20 +106,17 @@ class GroupOffsets:
         partitions: Iterable[TopicPartition] | None,
         require_stable: bool,
         in_transactions: Collection[TopicPartition] = (),
-    ) -> dict[TopicPartition, FetchedOffset]:
+    ) -> Mapping[TopicPartition, FetchedOffset]:
         """`in_transactions`: the partitions for which open transactions have offsets."""
-        fetched = {each: self._fetch_one(each) for each in (self._durable if partitions is None else partitions)}
-        if require_stable and (self._pending or in_transactions):
-            for partition in fetched:
-                if partition in self._pending or partition in in_transactions:
-                    fetched[partition] = FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        return fetched
-
-    def _fetch_one(self, partition: TopicPartition) -> FetchedOffset:
-        value = self._durable.get(partition)
-        if value is None:
-            return FetchedOffset()
-        return FetchedOffset(value.offset, value.leader_epoch, value.metadata, topic_id=value.topic_id)
+        pending, durable = self._pending, self._durable
+        if partitions is None:
+            return AllOffsets(durable.copy(), {*pending, *in_transactions} if require_stable else frozenset())
+        if not require_stable:
+            return {each: _fetched(durable.get(each)) for each in partitions}
+        return {
+            each: _fetched(durable.get(each), is_unstable=each in pending or each in in_transactions)
+            for each in partitions
+        }
 
     @property
     def durable(self) -> Mapping[TopicPartition, OffsetCommitValue]:

@@ -9,6 +9,7 @@ from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import ListedGroup
 from coordinator.slices import SLICE_UNITS
 from gateway.coordination.partition.coordinators import Coordinators
+from gateway.fan_out import sliced
 from protocol.kafka.errors import ErrorCode
 
 
@@ -16,6 +17,8 @@ async def list_groups(
     coordinators: Coordinators[GroupCoordinator], states: Collection[str], types: Collection[str]
 ) -> tuple[ErrorCode, list[ListedGroup]]:
     """The known groups that are coordinated here; a retriable error if the list is not complete."""
+    states = {state.lower() async for state in sliced(states)}
+    types = {group_type.lower() async for group_type in sliced(types)}
     error = ErrorCode.NONE if coordinators.partitions else ErrorCode.COORDINATOR_NOT_AVAILABLE
     groups: list[ListedGroup] = []
     for number, partition in enumerate(coordinators.partitions):

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from gateway.coordination.groups.group_configs import DOCUMENTATION
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import sliced
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.broker_configs import SOURCE_DEFAULT, SOURCE_GROUP, Synonym, broker_configs, effective_configs
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
-from gateway.requests.config_resources import ResourceType, broker_id
+from gateway.requests.config_resources import MAX_CONFIGS, ResourceType, broker_id
 from gateway.requests.repeated import look_up_each
 from gateway.topics import topic_names
 from gateway.topics.config_values import ConfigType
@@ -29,12 +30,15 @@ _Config = _Result.DescribeConfigsResourceResult
 
 async def handle(call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
     resources = call.request.resources
-    unknown = {resource.resource_type for resource in resources} - set(_ROWS)
+    unknown = {each.resource_type async for each in sliced(resources)} - set(_ROWS)
     if unknown:  # As in Kafka, this fails the whole request.
-        text = f"Unexpected resource type {', '.join(map(str, sorted(unknown)))}"
-        return DescribeConfigsResponse(results=[_failed(call, resource, _invalid(text)) for resource in resources])
+        refusal = _invalid(f"Unexpected resource type {', '.join(map(str, sorted(unknown)))}")
+        return DescribeConfigsResponse(results=[_failed(call, each, refusal) async for each in sliced(resources)])
     too_often = _invalid("The resource appears too often.")
-    named = [_Asked(each.resource_type, each.resource_name, tuple(each.configuration_keys or ())) for each in resources]
+    named = [
+        _Asked(each.resource_type, each.resource_name, tuple((each.configuration_keys or ())[: MAX_CONFIGS + 1]))
+        async for each in sliced(resources)
+    ]
     results = await look_up_each(named, partial(_describe, call), lambda asked: _failed(call, asked, too_often))
     return DescribeConfigsResponse(results=results)
 
@@ -48,6 +52,8 @@ class _Asked(NamedTuple):
 
 async def _describe(call: Call[DescribeConfigsRequest], resource: _Asked) -> _Result:
     try:
+        if len(resource.keys) > MAX_CONFIGS:
+            raise _invalid(f"At most {MAX_CONFIGS} configurations of a resource may be named.")
         rows = await _ROWS[ResourceType(resource.resource_type)](call, resource.resource_name)
     except (KafkaError, PulsarError) as error:
         return _failed(call, resource, error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.errors import error_code
-from gateway.fan_out import fan_out
+from gateway.fan_out import fan_out, sliced
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
@@ -30,7 +30,8 @@ async def handle(call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
         code = error_code(error)
         call.count_error(code)
         return DescribeLogDirsResponse(error_code=code, results=[])
-    return DescribeLogDirsResponse(error_code=0, results=[_directory(call, [rows for rows in sizes if rows])])
+    found = [rows async for rows in sliced(sizes) if rows]
+    return DescribeLogDirsResponse(error_code=0, results=[_directory(call, found)])
 
 
 async def _wanted(call: Call[DescribeLogDirsRequest]) -> list[tuple[Topic, Sequence[int]]]:
@@ -39,16 +40,17 @@ async def _wanted(call: Call[DescribeLogDirsRequest]) -> list[tuple[Topic, Seque
     if call.request.topics is None:
         return [(topic, range(topic.partitions)) for topic in (await catalog.all()).topics]
     asked: dict[str, list[int]] = {}
-    for each in call.request.topics:
+    async for each in sliced(call.request.topics):
         asked.setdefault(each.topic, []).extend(each.partitions)
     found = await fan_out(catalog.get, list(asked))
-    return [(topic, asked[topic.name]) for topic in found if topic is not None]
+    return [(topic, asked[topic.name]) async for topic in sliced(found) if topic is not None]
 
 
 async def _sizes(call: Call, topic: Topic, numbers: Sequence[int]) -> _Topic | None:
     """The topic's row, with the partitions that this gateway leads; None if it leads none."""
     leads = call.cluster.fleet.leads
-    mine = [number for number in dict.fromkeys(numbers) if leads(topic.name, number)]
+    asked = {number: None async for number in sliced(numbers) if 0 <= number < topic.partitions}
+    mine = [number async for number in sliced(asked) if leads(topic.name, number)]
     if not mine:
         return None
     try:
@@ -59,7 +61,7 @@ async def _sizes(call: Call, topic: Topic, numbers: Sequence[int]) -> _Topic | N
         raise
     rows = [
         _Partition(partition_index=number, partition_size=sizes[number], offset_lag=0, is_future_key=False)
-        for number in mine
+        async for number in sliced(mine)
         if number in sizes
     ]
     return _Topic(name=topic.name, partitions=rows)

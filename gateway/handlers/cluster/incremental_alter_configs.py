@@ -24,7 +24,7 @@ from gateway.requests.config_resources import (
     unknown_type,
 )
 from gateway.topics.config_values import ConfigType
-from gateway.topics.topic_configs import TOPIC_CONFIGS, list_parts
+from gateway.topics.topic_configs import TOPIC_CONFIGS, check_size, list_parts
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.cluster import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 
@@ -79,17 +79,18 @@ def _changed(present: Mapping[str, str], operations: list[_Resource.AlterableCon
         elif each.config_operation == Operation.DELETE:
             configs.pop(each.name, None)
         else:
-            configs[each.name] = _changed_list(configs, each.name, each.config_operation, value)
+            configs[each.name] = changed_list(configs, each.name, each.config_operation, value)
     return configs
 
 
-def _changed_list(configs: Mapping[str, str], name: str, operation: int, value: str) -> str:
+def changed_list(configs: Mapping[str, str], name: str, operation: int, value: str) -> str:
     if operation not in set(Operation):
         raise invalid(f"Unknown operations type {operation}")
     config = TOPIC_CONFIGS.get(name)
     if config is None or config.kind is not ConfigType.LIST:
         text = f"Can't {Operation(operation).name} to key {name} because its type is not LIST."
         raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+    check_size(value)
     parts, others = list_parts(configs.get(name, config.default)), list_parts(value)
     if operation == Operation.APPEND:
         parts += [part for part in dict.fromkeys(others) if part not in parts]

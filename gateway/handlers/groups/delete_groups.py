@@ -6,23 +6,25 @@ import asyncio
 from collections.abc import Mapping
 
 from gateway.busy_time import run_part
-from gateway.fan_out import fan_out
+from gateway.fan_out import fan_out, sliced
 from gateway.requests.call import Call
+from gateway.requests.repeated import distinct_of
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 
 def handle(call: Call[DeleteGroupsRequest]) -> Reply:
-    return Reply.later(run_part(_delete(call, list(dict.fromkeys(call.request.groups_names)))))
+    return Reply.later(run_part(_delete(call)))
 
 
-async def _delete(call: Call, group_ids: list[str]) -> DeleteGroupsResponse:
+async def _delete(call: Call[DeleteGroupsRequest]) -> DeleteGroupsResponse:
+    group_ids = await distinct_of(call.request.groups_names)
     answers = await fan_out(lambda group_id: _delete_one(call, group_id), group_ids)
     return DeleteGroupsResponse(
         results=[
             DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=answer[group_id])
-            for group_id, answer in zip(group_ids, answers, strict=True)
+            async for group_id, answer in sliced(zip(group_ids, answers, strict=True))
         ]
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from coordinator.fleet.messages import NO_TRANSACTIONS
-from gateway.fan_out import Slices
+from gateway.fan_out import Slices, sliced
 from gateway.requests.brokers import NOBODY, Brokers
 from gateway.requests.call import Call
 from gateway.requests.cluster import Node
@@ -39,7 +39,7 @@ async def handle(call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
         await slices.pause()
         if key not in rows:
             rows[key] = _row(call, key)
-    return FindCoordinatorResponse(coordinators=[rows[key] for key in request.coordinator_keys or ()])
+    return FindCoordinatorResponse(coordinators=[rows[key] async for key in sliced(request.coordinator_keys or ())])
 
 
 def _row(call: Call[FindCoordinatorRequest], key: str) -> FindCoordinatorResponse.Coordinator:

@@ -14,48 +14,44 @@ from protocol.kafka.messages.groups import LeaveGroupRequest, LeaveGroupResponse
 SEVERAL_VERSION = 3
 AT_ONCE = 100
 """Members that leave without giving others their turn."""
+_Row = LeaveGroupResponse.MemberResponse
 
 
 def handle(call: Call[LeaveGroupRequest]) -> Reply:
-    members = _members(call)
-    if len(members) > AT_ONCE:
-        return Reply.after(_leave_in_slices(call, members))
-    return Reply(_response(call, members, _leave(call, members)))
+    request = call.request
+    if call.version < SEVERAL_VERSION:
+        answer = _leave(call, [LeavingMember(request.member_id)])
+        return Reply(LeaveGroupResponse(error_code=answer.error or next(iter(answer.member_errors), 0)))
+    if len(request.members) > AT_ONCE:
+        return Reply.after(_leave_in_slices(call))
+    error, rows = _left(call, request.members)
+    return Reply(LeaveGroupResponse(error_code=error, members=rows))
 
 
-async def _leave_in_slices(call: Call[LeaveGroupRequest], members: Sequence[LeavingMember]) -> Reply:
-    slices, errors = Slices(), list[ErrorCode]()
+async def _leave_in_slices(call: Call[LeaveGroupRequest]) -> Reply:
+    """An error of the group is that of the request, as if no member had left."""
+    slices, rows, members = Slices(), list[_Row](), call.request.members
     for start in range(0, len(members), AT_ONCE):
         await slices.pause()
-        answer = _leave(call, members[start : start + AT_ONCE])
-        if answer.error:
-            return Reply(_response(call, members, answer))
-        errors += answer.member_errors
-    return Reply(_response(call, members, LeaveResponse(ErrorCode.NONE, errors)))
+        error, some = _left(call, members[start : start + AT_ONCE])
+        if error:
+            return Reply(LeaveGroupResponse(error_code=error))
+        rows += some
+    return Reply(LeaveGroupResponse(members=rows))
+
+
+def _left(
+    call: Call[LeaveGroupRequest], members: Sequence[LeaveGroupRequest.MemberIdentity]
+) -> tuple[ErrorCode, list[_Row]]:
+    """The error of the group, or the rows of these members."""
+    answer = _leave(call, [LeavingMember(each.member_id, each.group_instance_id, each.reason) for each in members])
+    rows = [
+        _Row(member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error)
+        for member, error in zip(members, answer.member_errors, strict=False)  # None if all failed.
+    ]
+    return answer.error, rows
 
 
 def _leave(call: Call[LeaveGroupRequest], members: Sequence[LeavingMember]) -> LeaveResponse:
     asked = LeaveRequest(call.request.group_id, members)
     return call.cluster.groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.leave(asked, now_ms))
-
-
-def _response(
-    call: Call[LeaveGroupRequest], members: Sequence[LeavingMember], answer: LeaveResponse
-) -> LeaveGroupResponse:
-    if call.version < SEVERAL_VERSION:
-        return LeaveGroupResponse(error_code=answer.error or next(iter(answer.member_errors), 0))
-    row = LeaveGroupResponse.MemberResponse
-    return LeaveGroupResponse(
-        error_code=answer.error,
-        members=[
-            row(member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error)
-            for member, error in zip(members, answer.member_errors, strict=False)  # None if all failed.
-        ],
-    )
-
-
-def _members(call: Call[LeaveGroupRequest]) -> list[LeavingMember]:
-    request = call.request
-    if call.version < SEVERAL_VERSION:
-        return [LeavingMember(request.member_id)]
-    return [LeavingMember(each.member_id, each.group_instance_id, each.reason) for each in request.members]

@@ -8,7 +8,6 @@ A partition without a committed offset is looked up among Pulsar's subscriptions
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol, TypeVar
@@ -19,12 +18,12 @@ from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, Fetch
 from coordinator.topics import DeletedTopic, TopicPartition
 from gateway.busy_time import run_part
 from gateway.errors import KafkaError
-from gateway.fan_out import fan_out, sliced
+from gateway.fan_out import Slices, fan_out, sliced
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.group_topics import PART_ROWS
-from gateway.requests.repeated import MAX_TIMES
+from gateway.requests.repeated import MAX_TIMES, times_of
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
@@ -56,7 +55,7 @@ def handle(call: Call[OffsetFetchRequest]) -> Reply:
 async def _answer(call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
     request = call.request
     if call.version >= SEVERAL_VERSION:
-        times = Counter(group.group_id for group in request.groups)
+        times = await times_of(group.group_id for group in request.groups)
         return OffsetFetchResponse(groups=await fan_out(lambda group: _group(call, group, times), request.groups))
     asked = FetchOffsetsRequest(request.group_id, await _partitions(request.topics), request.require_stable)
     answer = await _fetch_in_parts(call, asked)
@@ -67,7 +66,7 @@ async def _answer(call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
 
 
 async def _group(
-    call: Call[OffsetFetchRequest], group: OffsetFetchRequest.OffsetFetchRequestGroup, times: Counter[str]
+    call: Call[OffsetFetchRequest], group: OffsetFetchRequest.OffsetFetchRequestGroup, times: Mapping[str, int]
 ) -> _Group:
     """`times` says how often each group is named."""
     if times[group.group_id] > MAX_TIMES:
@@ -87,35 +86,39 @@ async def _fetch_in_parts(call: Call, asked: FetchOffsetsRequest) -> FetchOffset
     if asked.partitions is None or len(asked.partitions) <= PART_ROWS:
         return await _fetch(call, asked)
     offsets: dict[TopicPartition, FetchedOffset] = {}
-    async for at in sliced(range(0, len(asked.partitions), PART_ROWS)):
+    slices = Slices()
+    for at in range(0, len(asked.partitions), PART_ROWS):
+        await slices.pause()
         answer = await _fetch(call, replace(asked, partitions=asked.partitions[at : at + PART_ROWS]))
         if answer.error:
             return answer
-        offsets |= answer.offsets
+        offsets.update(answer.offsets)
     return FetchOffsetsResponse(ErrorCode.NONE, offsets)
 
 
 async def _fetch(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse:
     answer = call.cluster.groups.run(asked.group_id, lambda coordinator, now_ms: coordinator.fetch_offsets(asked))
     call.count_error(answer.error)
+    offsets = {partition: fetched async for partition, fetched in sliced(answer.offsets.items())}
     try:
-        answer = await _without_deleted_topics(call, asked, answer)
-        committed = {partition: fetched.offset for partition, fetched in answer.offsets.items() if not fetched.error}
+        await _remove_deleted_topics(call, asked, offsets)
+        committed = {each: fetched.offset async for each, fetched in sliced(offsets.items()) if not fetched.error}
         found = await call.cluster.group_service.subscribed_offsets(asked.group_id, committed)
     except (PulsarError, KafkaError, TimeoutError) as error:
         log.warning("cannot look up subscriptions", group=asked.group_id, error=str(error) or type(error).__name__)
         if isinstance(error, PulsarError) and not error.retriable:
-            return answer
+            return FetchOffsetsResponse(answer.error, offsets)
         # Without its offset the client would start at the wrong place; with this error it asks again.
         return FetchOffsetsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    offsets = dict(answer.offsets) | {partition: FetchedOffset(offset) for partition, offset in found.items()}
+    async for partition, offset in sliced(found.items()):
+        offsets[partition] = FetchedOffset(offset)
     return FetchOffsetsResponse(answer.error, offsets)
 
 
-async def _without_deleted_topics(
-    call: Call, asked: FetchOffsetsRequest, answer: FetchOffsetsResponse
-) -> FetchOffsetsResponse:
-    """Ignores offsets of a deleted topic, even if there is a new topic with its name. Raises PulsarError.
+async def _remove_deleted_topics(
+    call: Call, asked: FetchOffsetsRequest, offsets: dict[TopicPartition, FetchedOffset]
+) -> None:
+    """Removes offsets of a deleted topic, even if there is a new topic with its name. Raises PulsarError.
 
     A request for all offsets uses the cached topics, however old: exporters would otherwise cause many lookups.
     """
@@ -130,23 +133,21 @@ async def _without_deleted_topics(
         # The cached topic may be older than the commit.
         return await topics.get(named[0], fresh=topics.cached(named[0]) is not None)
 
-    ids = {(each.topic, fetched.topic_id) for each, fetched in answer.offsets.items() if fetched.topic_id}
-    doubtful = [(name, topic_id) for name, topic_id in ids if not is_known(name, topic_id)]
+    ids = {(each.topic, fetched.topic_id) async for each, fetched in sliced(offsets.items()) if fetched.topic_id}
+    doubtful = [(name, topic_id) async for name, topic_id in sliced(ids) if not is_known(name, topic_id)]
     if not doubtful:
-        return answer
+        return
     found = await fan_out(look_up, doubtful)
     gone = {
         DeletedTopic(name, topic_id, NEVER_MS)
-        for (name, topic_id), topic in zip(doubtful, found, strict=True)
+        async for (name, topic_id), topic in sliced(zip(doubtful, found, strict=True))
         if topic is not None and not _is_current(topic, topic_id)
     }
     call.cluster.group_service.forget_topics(gone)
     ids_gone = {(topic.name, topic.topic_id) for topic in gone}
-    offsets = {
-        each: FetchedOffset() if (each.topic, fetched.topic_id) in ids_gone else fetched
-        for each, fetched in answer.offsets.items()
-    }
-    return FetchOffsetsResponse(answer.error, offsets)
+    async for each, fetched in sliced(offsets.items()):
+        if (each.topic, fetched.topic_id) in ids_gone:
+            offsets[each] = FetchedOffset()
 
 
 def _is_current(topic: Topic | None, topic_id: bytes) -> bool:

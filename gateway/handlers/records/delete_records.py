@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import fan_out
+from gateway.fan_out import fan_out, sliced
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
@@ -26,13 +26,16 @@ log = SparseLog(structlog.get_logger())
 async def handle(call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse:
     # A partition that is named twice is answered once, for its last row.
     wanted = {
-        (topic.name, each.partition_index): each.offset for topic in call.request.topics for each in topic.partitions
+        (topic.name, each.partition_index): each.offset
+        async for topic in sliced(call.request.topics)
+        async for each in sliced(topic.partitions)
     }
     rows = await fan_out(lambda asked: _partition(call, *asked[0], asked[1]), list(wanted.items()))
     by_topic: dict[str, list[_Partition]] = {}
-    for (name, _), row in zip(wanted, rows, strict=True):
+    async for (name, _), row in sliced(zip(wanted, rows, strict=True)):
         by_topic.setdefault(name, []).append(row)
-    return DeleteRecordsResponse(topics=[_Topic(name=name, partitions=found) for name, found in by_topic.items()])
+    topics = [_Topic(name=name, partitions=found) async for name, found in sliced(by_topic.items())]
+    return DeleteRecordsResponse(topics=topics)
 
 
 async def _partition(call: Call, name: str, partition: int, offset: int) -> _Partition:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import sliced
 from gateway.log.transactions.log_transactions import LogTransactions
 from gateway.log.writing.producer_state import ActiveProducer
 from gateway.observability.logs import SparseLog
@@ -27,12 +28,15 @@ log = SparseLog(structlog.get_logger())
 
 async def handle(call: Call[DescribeProducersRequest]) -> DescribeProducersResponse:
     topics = call.request.topics
-    asked = [(topic.name, number) for topic in topics for number in topic.partition_indexes]
+    asked = [
+        (topic.name, number) async for topic in sliced(topics) async for number in sliced(topic.partition_indexes)
+    ]
     found = await look_up_each(asked, lambda each: _partition(call, *each), _named_too_often)
     rows = iter(found)
     return DescribeProducersResponse(
         topics=[
-            _Topic(name=topic.name, partitions=[next(rows) for _ in topic.partition_indexes]) for topic in topics
+            _Topic(name=topic.name, partitions=[next(rows) async for _ in sliced(topic.partition_indexes)])
+            async for topic in sliced(topics)
         ]
     )
 

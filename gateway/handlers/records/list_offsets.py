@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import structlog
 
 from gateway.busy_time import run_part
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import Slices, fan_out
+from gateway.fan_out import Slices, fan_out, sliced
 from gateway.log.partition_log import PartitionLog
 from gateway.log.reading.log_start import START_AGE_S
 from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
@@ -102,7 +101,9 @@ def _at_once(call: Call[ListOffsetsRequest]) -> ListOffsetsResponse | None:
                 return None
             rows[key] = _row(part, found)
     left = iter(rows.values())
-    return ListOffsetsResponse(topics=[_answered(topic, left) for topic in topics])
+    return ListOffsetsResponse(
+        topics=[_Topic(name=topic.name, partitions=[next(left) for _ in topic.partitions]) for topic in topics]
+    )
 
 
 def _at_hand(call: Call[ListOffsetsRequest], name: str, part: _Asked) -> FoundOffset | None:
@@ -163,22 +164,18 @@ async def _look_up(
         duplicate = call.version >= 1 and times[name, part.partition_index] > 1
         return await _answer(call, name, part, duplicate=duplicate)
 
-    found = dict(zip(distinct, await fan_out(answer, list(distinct.values())), strict=True))
-    rows = [found[key] for key in keys]
+    answers = await fan_out(answer, list(distinct.values()))
+    found = {key: row async for key, row in sliced(zip(distinct, answers, strict=True))}
+    rows = [found[key] async for key in sliced(keys)]
     if before is not None:
         await asyncio.wait([before])
-        for row in rows:
+        async for row in sliced(rows):
             row.renew()
     left, topics = iter(rows), list[_Topic]()
     for topic in call.request.topics:
         await slices.pause()
-        topics.append(_answered(topic, left))
+        topics.append(_Topic(name=topic.name, partitions=[next(left) async for _ in sliced(topic.partitions)]))
     return ListOffsetsResponse(topics=topics)
-
-
-def _answered(topic: ListOffsetsRequest.ListOffsetsTopic, rows: Iterator[_Row]) -> _Topic:
-    """Takes the topic's rows."""
-    return _Topic(name=topic.name, partitions=[next(rows) for _ in topic.partitions])
 
 
 def encode(

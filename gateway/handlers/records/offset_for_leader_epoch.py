@@ -12,7 +12,7 @@ import structlog
 
 from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import fan_out
+from gateway.fan_out import fan_out, sliced
 from gateway.handlers.records.list_offsets import RECORDS_EPOCH
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
@@ -33,12 +33,13 @@ log = SparseLog(structlog.get_logger())
 
 
 async def handle(call: Call[OffsetForLeaderEpochRequest]) -> OffsetForLeaderEpochResponse:
-    named = [(topic.topic, part) for topic in call.request.topics for part in topic.partitions]
+    topics = call.request.topics
+    named = [(topic.topic, part) async for topic in sliced(topics) async for part in sliced(topic.partitions)]
     rows = iter(await fan_out(lambda each: _partition(call, *each), named))
     return OffsetForLeaderEpochResponse(
         topics=[
-            _Topic(topic=topic.topic, partitions=[next(rows) for _ in topic.partitions])
-            for topic in call.request.topics
+            _Topic(topic=topic.topic, partitions=[next(rows) async for _ in sliced(topic.partitions)])
+            async for topic in sliced(topics)
         ]
     )
 

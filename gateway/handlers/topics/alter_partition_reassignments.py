@@ -7,7 +7,7 @@ other is refused, and there is never a reassignment to cancel.
 from __future__ import annotations
 
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import fan_out
+from gateway.fan_out import fan_out, sliced
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
@@ -23,13 +23,16 @@ _Partition = _Topic.ReassignablePartitionResponse
 
 async def handle(call: Call[AlterPartitionReassignmentsRequest]) -> AlterPartitionReassignmentsResponse:
     topics = call.request.topics
-    asked = [(topic.name, part) for topic in topics for part in topic.partitions]
+    asked = [(topic.name, part) async for topic in sliced(topics) async for part in sliced(topic.partitions)]
     rows = iter(await fan_out(lambda each: _partition(call, *each), asked))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=call.version < 1 or call.request.allow_replication_factor_change,
         error_code=0,
         error_message=None,
-        responses=[_Topic(name=topic.name, partitions=[next(rows) for _ in topic.partitions]) for topic in topics],
+        responses=[
+            _Topic(name=topic.name, partitions=[next(rows) async for _ in sliced(topic.partitions)])
+            async for topic in sliced(topics)
+        ],
     )
 
 

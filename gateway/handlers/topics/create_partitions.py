@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import fan_out
-from gateway.handlers.topics.create_topics import MAX_PARTITIONS
+from gateway.fan_out import fan_out, sliced
+from gateway.handlers.topics.create_topics import MAX_PARTITIONS, TOO_MANY_PARTITIONS
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
+from gateway.requests.repeated import times_of
 from gateway.requests.replica_assignment import check_assignments
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
@@ -19,10 +18,10 @@ _Row = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
 async def handle(call: Call[CreatePartitionsRequest]) -> CreatePartitionsResponse:
-    named = Counter(topic.name for topic in call.request.topics)
-    duplicates = [name for name, times in named.items() if times > 1]
-    once = [topic for topic in call.request.topics if named[topic.name] == 1]
-    rows = [_row(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in duplicates]
+    named = await times_of(topic.name for topic in call.request.topics)
+    duplicates = [name async for name, times in sliced(named.items()) if times > 1]
+    once = [topic async for topic in sliced(call.request.topics) if named[topic.name] == 1]
+    rows = [_row(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") async for name in sliced(duplicates)]
     rows += await fan_out(lambda wanted: _answer(call, wanted), once, at_once=1)
     return CreatePartitionsResponse(results=rows)
 
@@ -50,7 +49,7 @@ async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> None:
         text = f"The topic {topic.name} currently has {count}; {wanted.count} would not be an increase."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     if wanted.count - topic.partitions > MAX_PARTITIONS:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_PARTITIONS} partitions may be created at once.")
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
     if wanted.assignments is not None:
         _check_assignments(call, wanted.assignments, wanted.count - topic.partitions)
     if not call.request.validate_only:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Mapping
 
 from gateway.errors import KafkaError, error_code
@@ -14,12 +13,14 @@ from gateway.pulsar.errors import PulsarError
 from gateway.requests.broker_configs import effective_configs
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
+from gateway.requests.repeated import times_of
 from gateway.requests.replica_assignment import check_assignments
 from gateway.topics.topic_configs import check_configs
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 
 MAX_PARTITIONS = 9_999
+TOO_MANY_PARTITIONS = f"At most {MAX_PARTITIONS} partitions may be created at once."
 """Partitions of one request, as in Kafka: its controller writes at most 10,000 records for a request, one of them for
 the topic."""
 MAX_TOPICS = 5_000
@@ -31,7 +32,7 @@ _Row = CreateTopicsResponse.CreatableTopicResult
 
 async def handle(call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
     request = call.request
-    named = Counter([topic.name async for topic in sliced(request.topics)])
+    named = await times_of(topic.name for topic in request.topics)
     duplicates = [name async for name, times in sliced(named.items()) if times > 1]
     once = [topic async for topic in sliced(request.topics) if named[topic.name] == 1]
     if len(once) > MAX_TOPICS:
@@ -50,7 +51,7 @@ async def _create(call: Call[CreateTopicsRequest], wanted: _Wanted) -> _Row:
     topics = call.cluster.topics
     try:
         await topics.check_creatable(wanted.name)
-        configs = check_configs({config.name: config.value for config in wanted.configs or ()})
+        configs = check_configs({config.name: config.value async for config in sliced(wanted.configs or ())})
         partitions = _partitions(call, wanted)
         if call.version >= 1 and call.request.validate_only:
             return _created(call, wanted.name, uuid.uuid4(), partitions, configs)
@@ -79,7 +80,7 @@ def _partitions(call: Call, wanted: _Wanted) -> int:
     if wanted.num_partitions <= 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     if wanted.num_partitions > MAX_PARTITIONS:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_PARTITIONS} partitions may be created at once.")
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
     return wanted.num_partitions
 
 
@@ -93,6 +94,8 @@ def _check_replication_factor(factor: int) -> None:
 
 
 def _assigned_partitions(call: Call, assignments: list[_Wanted.CreatableReplicaAssignment]) -> int:
+    if len(assignments) > MAX_PARTITIONS:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
     numbers = sorted(assignment.partition_index for assignment in assignments)
     if numbers != list(range(len(numbers))):
         raise KafkaError(

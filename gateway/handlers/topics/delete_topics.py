@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections import Counter
 
 from gateway.background import run_once
 from gateway.errors import error_code
-from gateway.fan_out import fan_out
+from gateway.fan_out import fan_out, sliced
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
+from gateway.requests.repeated import times_of
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
@@ -32,14 +32,14 @@ async def handle(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     request = call.request
     wanted: list[tuple[str | None, uuid.UUID | None]]
     if call.version < BY_ID_VERSION:
-        wanted = [(name, None) for name in request.topic_names or ()]
+        wanted = [(name, None) async for name in sliced(request.topic_names or ())]
     else:
-        wanted = [(item.name, item.topic_id) for item in request.topics or ()]
+        wanted = [(item.name, item.topic_id) async for item in sliced(request.topics or ())]
     found = await fan_out(lambda item: _find(call, *item), wanted)
-    names = Counter(topic.name for topic in found if isinstance(topic, Topic))
+    names = await times_of(topic.name if isinstance(topic, Topic) else None for topic in found)
     rows: dict[_Key, _Row | None] = {}
     asked: dict[_Key, Topic | PulsarError | None] = {}
-    for (name, topic_id), topic in zip(wanted, found, strict=True):
+    async for (name, topic_id), topic in sliced(zip(wanted, found, strict=True)):
         if (name is None) == (topic_id is None):
             rows[name, topic_id] = _row(name, topic_id, ErrorCode.INVALID_REQUEST, "Give a topic's name or its id.")
         elif isinstance(topic, Topic) and names[topic.name] > 1:
@@ -49,8 +49,9 @@ async def handle(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     answers = await fan_out(
         lambda item: _delete(call, item[1], *item[0]), list(asked.items()), at_once=DELETED_AT_ONCE
     )
-    made = dict(zip(asked, answers, strict=True))
-    return DeleteTopicsResponse(responses=[row or made[key] for key, row in rows.items()])
+    async for key, row in sliced(zip(asked, answers, strict=True)):
+        rows[key] = rows[key] or row
+    return DeleteTopicsResponse(responses=[row async for row in sliced(rows.values()) if row is not None])
 
 
 async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Topic | PulsarError | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import fan_out
+from gateway.fan_out import fan_out, sliced
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.named_partitions import topic_of
@@ -27,13 +27,19 @@ async def handle(call: Call[ElectLeadersRequest]) -> ElectLeadersResponse:
     if kind not in {PREFERRED, UNCLEAN} and wanted != []:
         refusal = KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
         call.count_error(refusal.code)
-        return _response(
-            (_Topic(topic=t.topic, partition_result=[_row(n, refusal) for n in t.partitions]) for t in wanted or ()),
-            refusal.code,
-        )
+        topics = [
+            await _refused(each, refusal)
+            async for each in sliced(wanted or ())
+        ]
+        return _response(topics, refusal.code)
     if wanted is None:
         return await _all_topics(call)
     return _response(await fan_out(lambda asked: _topic(call, asked), wanted))
+
+
+async def _refused(asked: ElectLeadersRequest.TopicPartitions, refusal: KafkaError) -> _Topic:
+    rows = [_row(number, refusal) async for number in sliced(asked.partitions)]
+    return _Topic(topic=asked.topic, partition_result=rows)
 
 
 async def _all_topics(call: Call) -> ElectLeadersResponse:
@@ -50,7 +56,8 @@ async def _all_topics(call: Call) -> ElectLeadersResponse:
 
 async def _topic(call: Call, asked: ElectLeadersRequest.TopicPartitions) -> _Topic:
     outcomes = await fan_out(lambda number: _outcome(call, asked.topic, number), asked.partitions, at_once=1)
-    return _Topic(topic=asked.topic, partition_result=list(map(_row, asked.partitions, outcomes)))
+    rows = [_row(*each) async for each in sliced(zip(asked.partitions, outcomes, strict=True))]
+    return _Topic(topic=asked.topic, partition_result=rows)
 
 
 def _response(rows: Iterable[_Topic], code: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:

@@ -14,7 +14,7 @@ from contextlib import suppress
 import structlog
 
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import Slices, fan_out
+from gateway.fan_out import Slices, fan_out, sliced
 from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
@@ -45,11 +45,11 @@ async def handle(call: Call[MetadataRequest]) -> MetadataResponse:
             rows = await _all_rows(call)
         except PulsarError as error:  # The topics were never listed.
             log.warning("metadata of all topics", error=str(error))
-            return _refused(call, (), error_code(error))
+            return await _refused(call, (), error_code(error))
     else:
         code = _malformed(call.version, wanted)
         if code:
-            return _refused(call, wanted, code)
+            return await _refused(call, wanted, code)
         rows = await _NamedTopics(call).rows(wanted)
     brokers = Brokers(call)
     asked = FIRST_OPERATIONS_VERSION <= call.version <= 10 and request.include_cluster_authorized_operations
@@ -76,8 +76,8 @@ def _malformed(version: int, wanted: Iterable[_Wanted]) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _refused(call: Call[MetadataRequest], wanted: Iterable[_Wanted], code: ErrorCode) -> MetadataResponse:
-    rows = [_failed(call, item.name, code, item.topic_id or _NO_ID) for item in wanted]
+async def _refused(call: Call[MetadataRequest], wanted: Iterable[_Wanted], code: ErrorCode) -> MetadataResponse:
+    rows = [_failed(call, item.name, code, item.topic_id or _NO_ID) async for item in sliced(wanted)]
     return MetadataResponse(brokers=[], cluster_id=None, controller_id=-1, topics=rows, error_code=code)
 
 
@@ -88,7 +88,7 @@ async def _all_rows(call: Call[MetadataRequest]) -> list[_Topic]:
     for topic in topics:
         await slices.pause()
         rows.append(await _row(call, topic, slices))
-    return rows + [_failed(call, name, ErrorCode.LEADER_NOT_AVAILABLE) for name in unknown]
+    return rows + [_failed(call, name, ErrorCode.LEADER_NOT_AVAILABLE) async for name in sliced(unknown)]
 
 
 class _NamedTopics:

@@ -55,6 +55,8 @@ def handle(call: Call[AddPartitionsToTxnRequest]) -> Reply:
     is_batched = call.version >= BATCHED_VERSION
     if is_batched and AclOperation.CLUSTER_ACTION not in call.context.policy.cluster_operations():
         return Reply(_Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    if len(call.request.transactions) > TRANSACTIONS_AT_ONCE:
+        return Reply.after(_look_up_all(call, is_batched=is_batched))
     transactions = [*_transactions(call.request, is_batched=is_batched)]
     if not is_batched:
         only = transactions[0]
@@ -66,12 +68,15 @@ def handle(call: Call[AddPartitionsToTxnRequest]) -> Reply:
     return Reply.after(_look_up(call, transactions))
 
 
+async def _look_up_all(call: Call[AddPartitionsToTxnRequest], *, is_batched: bool) -> Reply:
+    return await _look_up(call, [each async for each in sliced(_transactions(call.request, is_batched=is_batched))])
+
+
 async def _look_up(call: Call, transactions: Sequence[_Transaction]) -> Reply:
-    topics = [topic async for each in sliced(transactions) async for topic in sliced(each.topics)]
     highest: dict[str, int] = {}
-    async for at in sliced(range(0, len(topics), TOPICS_AT_ONCE)):
-        for name, partition in _highest_partitions(topics[at : at + TOPICS_AT_ONCE]).items():
-            highest[name] = max(highest.get(name, 0), partition)
+    async for each in sliced(transactions):
+        async for topic in sliced(each.topics):
+            highest[topic.name] = max(highest.get(topic.name, 0), max(topic.partitions, default=0))
     return _add_all(call, transactions, await look_up_counts(call, highest))
 
 
@@ -113,14 +118,14 @@ async def _response(
 
 
 async def _add(call: Call, transaction: _Transaction, counts: PartitionCounts) -> _Codes:
-    partitions = frozenset([
-        TopicPartition(topic.name, number)
+    errors = {
+        TopicPartition(topic.name, number): counts.error(topic.name, number)
         async for topic in sliced(transaction.topics)
         async for number in sliced(topic.partitions)
-    ])  # fmt: skip
-    unknown = {partition: error async for partition in sliced(partitions) if (error := counts.error(*partition))}
-    if unknown:
-        return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | unknown
+    }
+    if any(errors.values()):
+        return {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED async for each, error in sliced(errors.items())}
+    partitions = frozenset(errors)
     asked = AddPartitionsRequest(
         transaction.transactional_id,
         transaction.producer,

@@ -163,3 +163,20 @@ async def test_a_request_that_goes_while_it_waits_takes_no_turn(monkeypatch: pyt
     async with asyncio.timeout(5):
         await requests[-1]
     assert not any(turn._waiting for turn in module._turns[asyncio.get_running_loop()].values())
+
+
+async def test_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLICE_S", 0.0)
+    monkeypatch.setattr(module, "STEP_ITEMS", 2)
+    seen: list[list[int]] = []
+
+    async def read() -> None:
+        async for some in module.in_steps(range(5)):
+            seen.append([*some])
+
+    reading, turns = asyncio.create_task(read()), []
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns.append(len(seen))
+    assert seen == [[0, 1], [2, 3], [4]]
+    assert {1, 2, 3} <= {*turns}

@@ -138,9 +138,9 @@ def test_listing_filters_without_case() -> None:
     h.commit(group="simple")
     listed = {g.group_id: (g.protocol_type, g.state, g.group_type) for g in h.coordinator.list_groups().groups}
     assert listed == {"g": ("consumer", "Stable", "classic"), "simple": ("", "Empty", "classic")}
-    assert [g.group_id for g in h.coordinator.list_groups(["sTABLE"]).groups] == ["g"]
-    assert [g.group_id for g in h.coordinator.list_groups(["Empty", "Stable"], ["CLASSIC"]).groups] == ["g", "simple"]
-    assert h.coordinator.list_groups(types=["consumer"]).groups == []
+    assert [g.group_id for g in h.coordinator.list_groups({"stable"}).groups] == ["g"]
+    assert [g.group_id for g in h.coordinator.list_groups({"empty", "stable"}, {"classic"}).groups] == ["g", "simple"]
+    assert h.coordinator.list_groups(types={"consumer"}).groups == []
 
 
 def test_describing_shows_the_metadata_of_stable_groups_only() -> None:

@@ -21,7 +21,7 @@ def test_a_consumer_member_does_not_speak_the_classic_protocol() -> None:
     assert h.heartbeat("m1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert h.leave("m1") is ErrorCode.UNKNOWN_MEMBER_ID
     assert h.coordinator.describe_group("g").state == "Dead"
-    [listed] = h.coordinator.list_groups(types=["consumer"]).groups
+    [listed] = h.coordinator.list_groups(types={"consumer"}).groups
     assert (listed.protocol_type, listed.state, listed.group_type) == ("consumer", "Stable", "consumer")
 
 

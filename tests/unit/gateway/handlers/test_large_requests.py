@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 
-from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
+from coordinator.group.messages import NO_OFFSET, FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
+from coordinator.group.offsets.group_offsets import GroupOffsets
+from coordinator.group.records.offset_commit import OffsetCommitValue
+from coordinator.topics import TopicPartition
 from gateway import fan_out
+from gateway.errors import KafkaError
+from gateway.handlers.cluster import incremental_alter_configs
+from gateway.handlers.cluster.incremental_alter_configs import Operation
 from gateway.handlers.groups import join_group, offset_fetch
 from gateway.handlers.records import write_txn_markers
 from gateway.handlers.security import create_acls, delete_acls
 from gateway.handlers.topics import create_topics, describe_topic_partitions
 from gateway.handlers.transactions import add_partitions_to_txn
 from gateway.requests.policy import ALL_ALLOWED
+from gateway.requests.replica_assignment import check_replicas
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.cluster import IncrementalAlterConfigsRequest
 from protocol.kafka.messages.groups import JoinGroupRequest, JoinGroupResponse, OffsetFetchRequest, OffsetFetchResponse
 from protocol.kafka.messages.records import WriteTxnMarkersRequest
 from protocol.kafka.messages.security import CreateAclsRequest, DeleteAclsRequest
@@ -214,3 +223,83 @@ async def test_join_group_with_too_many_protocols(monkeypatch: pytest.MonkeyPatc
     response = join_group.handle(call).response
     assert isinstance(response, JoinGroupResponse)
     assert (response.error_code, response.member_id, response.members) == (ErrorCode.INVALID_REQUEST, "m", [])
+
+
+async def all_offsets(coordinator: Any) -> tuple[int, list[tuple[str, int, int]]]:
+    """The turns of the event loop for a request for all offsets of a group, and the offsets."""
+    call = offsets_call(coordinator, 5)
+    call.request = OffsetFetchRequest(group_id="g", topics=None, require_stable=True)
+    call.cluster.topics = SimpleNamespace(cached_name=lambda topic_id: "t")
+    turns, response = await turns_of(offset_fetch.handle(call).result())
+    rows = [(topic.name, row) for topic in response.topics for row in topic.partitions]
+    return turns, [(name, row.partition_index, row.committed_offset) for name, row in rows]
+
+
+async def test_offset_fetch_of_all_offsets() -> None:
+    offsets = GroupOffsets()
+    for number in range(ROWS):
+        offsets.replay(TopicPartition("t", number), OffsetCommitValue(number, "", 0, topic_id=uuid.uuid4().bytes))
+    coordinator: Any = SimpleNamespace(
+        fetch_offsets=lambda asked: FetchOffsetsResponse(
+            ErrorCode.NONE, offsets.fetch(asked.partitions, asked.require_stable)
+        )
+    )
+    turns, found = await all_offsets(coordinator)
+    assert turns > 4.5 * ROWS, "to read the offsets, and their topics' ids, to look them up, and to make the rows"
+    assert found == [("t", number, number) for number in range(ROWS)]
+
+
+def test_all_offsets_are_those_of_one_moment() -> None:
+    offsets, changed, unstable, added = GroupOffsets(), *(TopicPartition("t", number) for number in range(3))
+    for partition in (changed, unstable):
+        offsets.replay(partition, OffsetCommitValue(7, "", 0))
+    offsets.prepare({unstable: OffsetCommitValue(8, "", 0)})
+    found = offsets.fetch(None, require_stable=True)
+    offsets.replay(changed, OffsetCommitValue(9, "", 0))
+    offsets.replay(added, OffsetCommitValue(9, "", 0))
+    assert [(partition, each.offset, each.error) for partition, each in found.items()] == [
+        (changed, 7, ErrorCode.NONE), (unstable, NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    ]  # fmt: skip
+
+
+async def test_offsets_are_fetched_in_parts_with_a_pause_between_two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part has many rows: other work has its turn after each, not after STEP_ITEMS parts."""
+    monkeypatch.setattr(offset_fetch, "PART_ROWS", 1)
+    monkeypatch.setattr(fan_out, "STEP_ITEMS", 1_000)
+    turns, _ = await turns_of(offset_fetch.handle(offsets_call(Offsets(), 5)).result())
+    assert turns > 1.5 * ROWS
+
+
+@pytest.mark.parametrize("count", [1_000, 1_001])
+async def test_configurations_of_one_resource(count: int) -> None:
+    row = IncrementalAlterConfigsRequest.AlterConfigsResource
+    configs = [row.AlterableConfig(name=f"c{number}", value="1", config_operation=0) for number in range(count)]
+    request = IncrementalAlterConfigsRequest(resources=[row(resource_type=16, resource_name="x", configs=configs)])
+    response = await incremental_alter_configs.handle(call_of(request, 1))
+    [answered] = response.responses
+    assert answered.error_code == ErrorCode.INVALID_REQUEST
+    assert ("At most 1000" in (answered.error_message or "")) == (count > 1_000)
+
+
+async def test_a_list_that_is_too_long() -> None:
+    with pytest.raises(KafkaError, match="maximum value size of 32767 bytes") as refused:
+        incremental_alter_configs.changed_list({}, "cleanup.policy", Operation.APPEND, "x" * 32_768)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_an_assignment_of_too_many_partitions() -> None:
+    row = CreateTopicsRequest.CreatableTopic
+    assignments = [row.CreatableReplicaAssignment(partition_index=number, broker_ids=[0]) for number in range(10_000)]
+    wanted = row(name="t", num_partitions=-1, replication_factor=-1, assignments=assignments)
+    with pytest.raises(KafkaError) as refused:
+        create_topics._partitions(call_of(None, 7), wanted)
+    assert refused.value.code == ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize(
+    ("replicas", "fault"),
+    [([0, 1, 2], ""), ([0, 1, 2, 0], "named twice"), ([5] * 9, "no broker 5"), ([0, 0, 0, 0, 9], "named twice")],
+)
+def test_replicas_of_a_partition(replicas: list[int], fault: str) -> None:
+    with pytest.raises(KafkaError, match=fault) if fault else nullcontext():
+        check_replicas({0, 1, 2}, [replicas])

@@ -236,3 +236,14 @@ def test_threads_may_compile_the_same_at_once() -> None:
         with ThreadPoolExecutor(6) as threads:
             done = [threads.submit(decode_request, MetadataRequest, version, memoryview(body), 0) for _ in range(6)]
             assert [[topic.name for topic in each.result().topics or ()] for each in done] == [["t"]] * 6
+
+
+class Unread(list[Any]):
+    """Rows that nobody may look at."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("their number is enough")
+
+
+def test_rows_are_not_looked_at_if_their_number_is_enough() -> None:
+    assert has_more_rows(MetadataRequest, SimpleNamespace(topics=Unread([None] * 3)), 2)
