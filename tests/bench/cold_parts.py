@@ -23,20 +23,20 @@ def cold_start(servers: Servers, run: Run, plan: Plan) -> None:
     for target in ("gateway", "kafka"):
         topic, bootstrap = unique_topic("bench"), servers.bootstrap(target)
         create_topic(bootstrap, topic, plan.cold_partitions)
-        _write_all(bootstrap, topic, plan.cold_partitions)
+        write_all(bootstrap, topic, plan.cold_partitions)
         for writes in (False, True):
             pid = servers.gateway.pid if target == "gateway" else servers.kafka.pid
             if target == "gateway":
                 servers.restart_gateway()
                 pid = servers.gateway.pid
             before = cpu_seconds(pid)
-            result = _read_all(bootstrap, topic, plan.cold_partitions, writes=writes)
+            result = read_all(bootstrap, topic, plan.cold_partitions, writes=writes)
             cost_ms = (cpu_seconds(pid) - before) / plan.cold_partitions * 1e3
             case = f"{plan.cold_partitions:,} partitions" + (", and writes" if writes else "")
             run.add("cold start", case, target, {**result, "cpu_ms_per_partition": cost_ms})
 
 
-def _write_all(bootstrap: str, topic: str, partitions: int) -> None:
+def write_all(bootstrap: str, topic: str, partitions: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
     for number in range(partitions * RECORDS):
         producer.produce(topic, b"%d" % number, partition=number % partitions)
@@ -46,7 +46,7 @@ def _write_all(bootstrap: str, topic: str, partitions: int) -> None:
         raise RuntimeError(f"{bootstrap} did not take all records in time")
 
 
-def _read_all(bootstrap: str, topic: str, partitions: int, *, writes: bool) -> Result:
+def read_all(bootstrap: str, topic: str, partitions: int, *, writes: bool) -> Result:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     began, found = time.monotonic(), 0
     waits: list[float] = []

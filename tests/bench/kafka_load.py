@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from tests.bench.frames import LENGTH_BYTES, FetchFrames, LoadError, ProduceFrames, record_batch
@@ -137,14 +137,25 @@ async def produce(
     authority: str | None = None,
 ) -> Result:  # fmt: skip
     """Keep `in_flight` requests of one batch each in flight, for `seconds` or until `batches` were acknowledged."""
-    frames = ProduceFrames(topic, record_batch(batch_records))
+    target = bootstrap, topic, 0
+    return await produce_to_each([target], batch_records, in_flight, seconds, warm_up_s, batches, authority)
+
+
+async def produce_to_each(
+    targets: Sequence[tuple[str, str, int]], batch_records: int, in_flight: int, seconds: float, warm_up_s: float,
+    batches: int = 0, authority: str | None = None,
+) -> Result:  # fmt: skip
+    """As `produce`, to each of the partitions: (bootstrap address of its leader, topic, number)."""
+    batch = record_batch(batch_records)
     meter = Meter(batch_records, stop_after=batches)
     producers = []
     share = min(in_flight, REQUESTS_PER_CONNECTION)
-    for _ in range(in_flight // share):
-        producer = _Producer(frames, meter)
-        producer.connection = await connect(bootstrap, producer.on_frame, producer.on_read, authority)
-        producers.append(producer)
+    for bootstrap, topic, partition in targets:
+        frames = ProduceFrames(topic, batch, partition)
+        for _ in range(in_flight // share):
+            producer = _Producer(frames, meter)
+            producer.connection = await connect(bootstrap, producer.on_frame, producer.on_read, authority)
+            producers.append(producer)
     for producer in producers:
         producer.start(share)
     connections = [producer.connection for producer in producers if producer.connection is not None]

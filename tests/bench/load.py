@@ -13,6 +13,7 @@ from tests.bench.security import floods, waiting
 
 LOADS: dict[str, Callable[..., Coroutine[Any, Any, Result]]] = {
     "kafka.produce": kafka_load.produce,
+    "kafka.produce_to_each": kafka_load.produce_to_each,
     "kafka.consume": kafka_load.consume,
     "kafka.latency": kafka_load.latency,
     "flood.connections": floods.connections,

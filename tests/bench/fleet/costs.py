@@ -108,7 +108,7 @@ def _write_to_each(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(FLUSH_S) == 0
 
 
-class _Pair(NamedTuple):
+class Pair(NamedTuple):
     """Two gateways: `first` forwards what `leader` leads."""
 
     first: GatewayProcess
@@ -134,7 +134,7 @@ class _Pair(NamedTuple):
 
 
 @contextmanager
-def _pair(work_dir: Path, pulsar: PulsarStandalone) -> Iterator[_Pair]:
+def two_gateways(work_dir: Path, pulsar: PulsarStandalone) -> Iterator[Pair]:
     pulsar_section = {"namespace": unique_topic("pair")}
     gateways = []
     for name in ("first", "leader"):
@@ -150,7 +150,7 @@ def _pair(work_dir: Path, pulsar: PulsarStandalone) -> Iterator[_Pair]:
             gateway.start()
         for gateway in gateways:
             gateway.wait_ready()
-        yield _Pair(*gateways)
+        yield Pair(*gateways)
     finally:
         for gateway in gateways:
             gateway.kill()
@@ -160,7 +160,7 @@ def connections(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> N
     """Connections of clients that have fetched once. The first ones are not counted: a new process has free memory for
     them."""
     headings = ("clients", KB_OF_A_CONNECTION, "KB each at the leader behind it")
-    with _pair(work_dir, pulsar) as pair:
+    with two_gateways(work_dir, pulsar) as pair:
         topic = pair.topic()
         for way, bootstrap in pair.ways.items():
             reached, behind = pair if bootstrap == pair.first.bootstrap else (pair.leader, None)
@@ -189,7 +189,7 @@ def _fetch(client: RawClient, topic: str) -> None:
 
 def forwarding(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
     """One partition, written with 20 requests in flight, then read from the memory of its leader."""
-    with _pair(work_dir, pulsar) as pair:
+    with two_gateways(work_dir, pulsar) as pair:
         for size in BATCH_RECORDS:
             topic = pair.topic()
             produce = partial(
@@ -205,7 +205,7 @@ def forwarding(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> No
         _compare_ways(pair, f"Fetch: 1 MiB of batches of {size:,} records at a time", consume, figures)
 
 
-def _compare_ways(pair: _Pair, title: str, load: Callable[..., Result], figures: Figures) -> None:
+def _compare_ways(pair: Pair, title: str, load: Callable[..., Result], figures: Figures) -> None:
     """Measure both ways in turns, so that other load of the machine affects both; medians of the rounds."""
     rates: dict[str, list[float]] = {way: [] for way in pair.ways}
     costs_us: dict[str, list[float]] = {way: [] for way in pair.ways}
@@ -223,7 +223,7 @@ def _compare_ways(pair: _Pair, title: str, load: Callable[..., Result], figures:
         figures.add(title, headings, [way, statistics.median(rates[way]), statistics.median(costs), ratio])
 
 
-def _end_offset(pair: _Pair, topic: str) -> int:
+def _end_offset(pair: Pair, topic: str) -> int:
     query = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}
     with connected(pair.ways[DIRECT]) as client:
         answer = client.call("ListOffsets", 2, replica_id=-1, isolation_level=0, topics=[query])

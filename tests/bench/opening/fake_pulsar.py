@@ -4,6 +4,7 @@ the gateway's work only. It implements the part of the protocol that opens, writ
 from __future__ import annotations
 
 import asyncio
+import struct
 import sys
 from collections.abc import Callable
 
@@ -21,6 +22,7 @@ from protocol.pulsar.pulsar_commands_pb2 import (
     CommandGetLastMessageIdResponse,
     CommandLookupTopicResponse,
     CommandMessage,
+    CommandPong,
     CommandProducerSuccess,
     CommandSendReceipt,
     CommandSuccess,
@@ -29,6 +31,7 @@ from protocol.pulsar.pulsar_commands_pb2 import (
     MessageMetadata,
 )
 
+READ_BUFFER_BYTES = 1 << 20
 LEDGER = 7
 ENTRIES = 2
 """The number of entries in every topic before anything is written to it. Each has one record."""
@@ -37,15 +40,20 @@ STATS = (
     b'"currentLedgerSize":300,"lastConfirmedEntry":"7:1","pendingAddEntriesCount":0,"entriesAddedCounter":2,'
     b'"cursors":{},"compactedLedger":{"ledgerId":-1,"entries":-1,"size":-1}}'
 )
+_SIZES = struct.Struct(">II")
+"""Of the frame without this field, and of its command."""
 INFO = b'{"version":1,"ledgers":[{"ledgerId":7}],"cursors":{},"properties":{"index":"-1"}}'
 
 
-class Broker(asyncio.Protocol):
-    """One connection of the binary protocol."""
+class Broker(asyncio.BufferedProtocol):
+    """One connection of the binary protocol. What follows a command in its frame is dropped, not copied."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._received = bytearray()
+        self._view = memoryview(bytearray(READ_BUFFER_BYTES))
+        self._filled = 0
+        self._dropped = 0
+        """Number of the next bytes that belong to a frame whose command is answered already."""
         self._topics: dict[int, str] = {}
         """Topic of each consumer."""
         self._starts: dict[int, int] = {}
@@ -61,24 +69,31 @@ class Broker(asyncio.Protocol):
             BaseCommand.SEND: self._receipt,
             BaseCommand.CLOSE_CONSUMER: lambda c: _success(c.close_consumer.request_id),
             BaseCommand.CLOSE_PRODUCER: lambda c: _success(c.close_producer.request_id),
-            BaseCommand.PING: lambda _: b"",
+            BaseCommand.PING: lambda _: _PONG,
         }
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
-        received, position = self._received, 0
-        received += data
-        answers = []
-        while len(received) - position >= 4:
-            end = position + 4 + int.from_bytes(received[position : position + 4], "big")
-            if end > len(received):
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        filled, view, answers = self._filled + nbytes, self._view, []
+        position = min(self._dropped, filled)
+        self._dropped -= position
+        while filled - position >= _SIZES.size:
+            size, command_size = _SIZES.unpack_from(view, position)
+            behind = position + _SIZES.size + command_size
+            if behind > filled:
                 break
-            command, _ = parse_command(memoryview(bytes(received[position + 4 : end])))
+            command, _ = parse_command(view[position + 4 : behind])
             answers.append(self._answers[command.type](command))
-            position = end
-        del received[:position]
+            end = position + 4 + size
+            position = min(end, filled)
+            self._dropped = end - position
+        view[: filled - position] = bytes(view[position:filled])
+        self._filled = filled - position
         self._transport.write(b"".join(answers))  # type: ignore[attr-defined]
 
     def _connected(self, _: BaseCommand) -> bytes:
@@ -173,6 +188,7 @@ def _entry() -> bytes:
 
 
 _ENTRY_BEHIND_INDEX = _entry()
+_PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
 
 
 async def _serve() -> None:
