@@ -14,6 +14,7 @@ from gateway.requests.context import Client, RequestContext
 from gateway.requests.denials import DENIALS
 from gateway.requests.reply import Reply
 from gateway.requests.routes import Route
+from gateway.topics.requested_topics import RequestedTopics
 from protocol.kafka.api_key import ApiKey
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import decode_request, encode_response
@@ -104,10 +105,19 @@ class Call(Generic[Request_co]):
     """The time for which the event loop was busy with the call, as far as a quota needs it."""
     client: Client = field(init=False)
     cluster: Cluster = field(init=False)
+    requested: RequestedTopics | None = field(init=False, default=None)
+    """`topics`, once it was used. A copy of the call is another request's."""
 
     def __post_init__(self) -> None:
         self.client = self.context.client
         self.cluster = self.context.cluster
+
+    @property
+    def topics(self) -> RequestedTopics:
+        """The topics that the request names, of which it may name any number."""
+        if self.requested is None:
+            self.requested = RequestedTopics(self.cluster.topics)
+        return self.requested
 
     def check_age(self) -> None:
         """Raises ClosesConnection if this gateway was evicted since the client connected, and the request could then be
@@ -118,10 +128,12 @@ class Call(Generic[Request_co]):
             raise ClosesConnection("the gateway was evicted since the client connected")
 
     def asking(self, request: Other) -> Call[Other]:
-        """The same call with another request."""
-        return Call(
+        """The same call with another request, such as a part of its own: all parts share what is found of topics."""
+        call = Call(
             self.api, self.version, self.correlation_id, self.client_id, request, self.context, started=self.started
         )
+        call.requested = self.topics
+        return call
 
     def count_error(self, code: ErrorCode) -> None:
         self.context.cluster.metrics.error(self.api.name, code)

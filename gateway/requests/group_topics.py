@@ -146,11 +146,10 @@ async def look_up_counts(call: Call, highest: Mapping[str, int]) -> PartitionCou
 
 async def _look_up(call: Call, name: str, partition: int) -> Topic | int | None:
     """0 if there is no such topic, None if Pulsar did not answer."""
-    topics = call.cluster.topics
     try:
-        topic = await topics.get(name)
+        topic = await call.topics.get(name)
         if topic is not None and partition >= topic.partitions:
-            topic = await topics.get(name, fresh=True)
+            topic = await call.topics.get(name, fresh=True)
     except PulsarError as error:
         log.warning("cannot look up topic", topic=name, error=str(error))
         return None

@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
@@ -154,6 +155,15 @@ class KnownTopics:
     async def list_names(self) -> set[str]:
         """The names of all topics that clients may see. The list may be slightly outdated."""
         return set(await self._listing.names())
+
+    async def names_now(self) -> AbstractSet[str]:
+        """The names that Pulsar lists after this call."""
+        return await self._listing.names_now()
+
+    @property
+    def count(self) -> int:
+        """The number of known topics: those of the last listing, or those that were looked up so far."""
+        return len(self._listing.known or self._topics)
 
     def _pulsar_name(self, name: str) -> str:
         namespace = self._system_namespace if name in topic_names.INTERNAL_TOPICS else self._namespace

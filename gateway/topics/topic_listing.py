@@ -30,7 +30,10 @@ class TopicListing:
         self._timeout_s = timeout_s
         self._names: set[str] | None = None
         self._asked_at = float("-inf")
-        self._listing: asyncio.Task[None] | None = None
+        self._listing: asyncio.Task[AbstractSet[str]] | None = None
+        """The listing that runs."""
+        self._next: asyncio.Task[AbstractSet[str]] | None = None
+        """The listing that has not begun."""
         self._noted: dict[str, bool] = {}
 
     @property
@@ -44,7 +47,7 @@ class TopicListing:
             return self._names
         try:
             async with asyncio.timeout(self._timeout_s):
-                await asyncio.shield(self._listing or self._begin())
+                await asyncio.shield(self._listing or self._following())
         except (PulsarError, TimeoutError) as error:
             if self._names is None:
                 raise error if isinstance(error, PulsarError) else RequestTimeoutError("listing of topics") from error
@@ -53,6 +56,17 @@ class TopicListing:
         assert self._names is not None
         return self._names
 
+    async def names_now(self) -> AbstractSet[str]:
+        """The names that Pulsar lists after this call. Callers share a listing that has not begun. Raises PulsarError.
+
+        What is noted is not taken out: a deletion may be announced when there is a new topic with the name.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.shield(self._following())
+        except TimeoutError as error:
+            raise RequestTimeoutError("listing of topics") from error
+
     def note(self, name: str, *, exists: bool) -> None:
         """Record what this gateway itself has learned: a listing in progress may be older."""
         if self._listing is not None:
@@ -60,19 +74,25 @@ class TopicListing:
         if self._names is not None:
             (self._names.add if exists else self._names.discard)(name)
 
-    def _begin(self) -> asyncio.Task[None]:
-        self._noted.clear()
-        self._listing = run_shared("listing of topics", self._list())
-        return self._listing
+    def _following(self) -> asyncio.Task[AbstractSet[str]]:
+        """A listing that begins after this call."""
+        if self._next is None:
+            self._next = run_shared("listing of topics", self._list())
+        return self._next
 
-    async def _list(self) -> None:
+    async def _list(self) -> AbstractSet[str]:
+        while self._listing is not None:
+            await asyncio.wait([self._listing])
+        self._listing, self._next = self._next, None
+        self._noted.clear()
         try:
-            self._names = await self._read()
+            listed = await self._read()
         finally:
             self._listing = None
-        self._asked_at = time.monotonic()
+        self._names, self._asked_at = set(listed), time.monotonic()
         for name, exists in self._noted.items():
             self.note(name, exists=exists)
+        return listed
 
     async def _read(self) -> set[str]:
         topics = self._admin.topics

@@ -77,7 +77,7 @@ async def _topic_rows(call: Call[DescribeConfigsRequest], name: str) -> list[_Co
     reason = topic_names.invalid_reason(name)
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
-    topic = await call.cluster.topics.get(name, fresh=True)
+    topic = await call.topics.get(name, fresh=True)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     return [

@@ -36,13 +36,12 @@ async def handle(call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
 
 async def _wanted(call: Call[DescribeLogDirsRequest]) -> list[tuple[Topic, Sequence[int]]]:
     """Topics, each with the requested partitions. Raises PulsarError."""
-    catalog = call.cluster.topics
     if call.request.topics is None:
-        return [(topic, range(topic.partitions)) for topic in (await catalog.all()).topics]
+        return [(topic, range(topic.partitions)) for topic in (await call.cluster.topics.all()).topics]
     asked: dict[str, list[int]] = {}
     async for each in sliced(call.request.topics):
         asked.setdefault(each.topic, []).extend(each.partitions)
-    found = await fan_out(catalog.get, list(asked))
+    found = await fan_out(call.topics.get, list(asked))
     return [(topic, asked[topic.name]) async for topic in sliced(found) if topic is not None]
 
 

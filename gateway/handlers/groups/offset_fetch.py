@@ -131,7 +131,7 @@ async def _remove_deleted_topics(
 
     async def look_up(named: tuple[str, bytes]) -> Topic | None:
         # The cached topic may be older than the commit.
-        return await topics.get(named[0], fresh=topics.cached(named[0]) is not None)
+        return await call.topics.get(named[0], fresh=topics.cached(named[0]) is not None)
 
     ids = {(each.topic, fetched.topic_id) async for each, fetched in sliced(offsets.items()) if fetched.topic_id}
     doubtful = [(name, topic_id) async for name, topic_id in sliced(ids) if not is_known(name, topic_id)]

@@ -285,7 +285,7 @@ async def _open(call: Call[FetchRequest], part: FetchPartitionState) -> None:
     try:
         topics = call.cluster.topics
         by_id = call.version >= TOPIC_ID_VERSION
-        topic = await (topics.get_by_id(fetched.topic) if by_id else topics.get(str(fetched.topic)))  # type: ignore[arg-type]
+        topic = await (topics.get_by_id(fetched.topic) if by_id else call.topics.get(str(fetched.topic)))  # type: ignore[arg-type]
         if topic is None:
             part.error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return

@@ -215,7 +215,7 @@ def _row(part: _Asked, found: FoundOffset) -> _Row:
 
 async def _log(call: Call[ListOffsetsRequest], name: str, part: _Asked) -> PartitionLog:
     """Raises KafkaError and PulsarError."""
-    topic = _checked(call, await call.cluster.topics.get(name), part)
+    topic = _checked(call, await call.topics.get(name), part)
     return await call.cluster.logs.open(topic, part.partition_index)
 
 

@@ -188,7 +188,7 @@ class ProduceCall:
         if part.topic is not None or part.answer.error_code:
             return
         while part.topic is None:  # it may be deleted, and created again, as soon as it is found
-            if await self.call.cluster.topics.get(part.name) is None:
+            if await self.call.topics.get(part.name) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._find(part)
         self._judge(part)

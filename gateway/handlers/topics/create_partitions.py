@@ -37,7 +37,7 @@ async def _answer(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> _Row:
 
 
 async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> None:
-    topic = await call.cluster.topics.get(wanted.name, fresh=True)
+    topic = await call.topics.get(wanted.name, fresh=True)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.name in INTERNAL_TOPICS:  # Every group would belong to another partition.

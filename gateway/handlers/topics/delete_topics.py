@@ -57,9 +57,9 @@ async def handle(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
 async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Topic | PulsarError | None:
     try:
         if name is not None:
-            return await call.cluster.topics.get(name, fresh=True)
+            return await call.topics.get(name, fresh=True)
         known = await call.cluster.topics.get_by_id(topic_id)
-        topic = None if known is None else await call.cluster.topics.get(known.name, fresh=True)
+        topic = None if known is None else await call.topics.get(known.name, fresh=True)
         # Otherwise it is another topic by now.
         return topic if topic is not None and topic.topic_id == topic_id else None
     except PulsarError as error:

@@ -72,7 +72,7 @@ async def _look_up(call: Call, name: str) -> Topic | ErrorCode:
     if topic_names.invalid_reason(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     try:
-        return await call.cluster.topics.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return await call.topics.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except PulsarError as error:
         log.warning("describe topic partitions", topic=name, error=str(error))
         return ErrorCode.LEADER_NOT_AVAILABLE

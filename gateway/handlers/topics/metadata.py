@@ -8,8 +8,7 @@ v13 a top-level error.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Set
-from contextlib import suppress
+from collections.abc import Iterable
 
 import structlog
 
@@ -28,8 +27,6 @@ from protocol.kafka.messages.topics import MetadataRequest, MetadataResponse
 
 FIRST_CHOICE_VERSION, LISTENER_ERROR_VERSION, FIRST_OPERATIONS_VERSION = 4, 6, 8
 FIRST_ID_VERSION, BY_ID_VERSION = 10, 12
-MAX_LOOKUPS = 100
-"""Unknown names of one request that are looked up in Pulsar one by one."""
 _Wanted = MetadataRequest.MetadataRequestTopic
 _Topic = MetadataResponse.MetadataResponseTopic
 _NO_ID = uuid.UUID(int=0)
@@ -100,20 +97,13 @@ class _NamedTopics:
         asks = call.version < FIRST_CHOICE_VERSION or call.request.allow_auto_topic_creation
         self._may_create = kafka.max_auto_created_topics if kafka.auto_create_topics and asks else 0
         self._creates = bool(self._may_create)
-        self._existing: Set[str] | None = None
         self._slices = Slices()
 
     async def rows(self, wanted: Iterable[_Wanted]) -> list[_Topic]:
-        cached = self._call.cluster.topics.cached
         named: dict[tuple[str | None, uuid.UUID | None], None] = {}
-        unknown = 0
         for item in wanted:
             await self._slices.pause()
             named[item.name, item.topic_id] = None
-            unknown += item.name is not None and cached(item.name) is None
-        if unknown > MAX_LOOKUPS:  # one listing instead of many requests
-            with suppress(PulsarError):
-                self._existing = await self._call.cluster.topics.list_names()
         return await fan_out(lambda key: self._row(*key), list(named))
 
     async def _row(self, name: str | None, topic_id: uuid.UUID | None) -> _Topic:
@@ -126,18 +116,12 @@ class _NamedTopics:
                 return await _row(call, topic, self._slices)
             if name is None:
                 return _failed(call, name, ErrorCode.INVALID_TOPIC_EXCEPTION)
-            return await _row(call, await self._found(name) or await self._create(name), self._slices)
+            return await _row(call, await call.topics.get(name) or await self._create(name), self._slices)
         except KafkaError as error:
             return _failed(call, name, error.code)
         except PulsarError as error:
             log.warning("metadata", topic=name, error=str(error))
             return _failed(call, name, ErrorCode.LEADER_NOT_AVAILABLE)
-
-    async def _found(self, name: str) -> Topic | None:
-        catalog = self._call.cluster.topics
-        if self._existing is not None and name not in self._existing:
-            return catalog.cached(name)
-        return await catalog.get(name)
 
     async def _create(self, name: str) -> Topic:
         """Creates the topic on first use, as Kafka does. Raises KafkaError and PulsarError."""

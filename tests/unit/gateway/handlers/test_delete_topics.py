@@ -13,6 +13,7 @@ import pytest
 from gateway.handlers.topics import delete_topics
 from gateway.handlers.topics.delete_topics import DELETED_AT_ONCE
 from gateway.topics.catalog import TopicCatalog
+from gateway.topics.requested_topics import RequestedTopics
 from gateway.topics.topic import TOPIC_ID
 from protocol.kafka.errors import ErrorCode
 from tests.unit.event_loop import let_callbacks_run
@@ -34,7 +35,9 @@ async def answered(catalog: TopicCatalog, *topics: Any) -> list[tuple[str | None
     groups = SimpleNamespace(topic_deleted=Mock(), deletion_failed=AsyncMock())
     cluster = SimpleNamespace(topics=catalog, group_service=groups, logs=SimpleNamespace(forget_topic=AsyncMock()))
     request = SimpleNamespace(topics=topics)
-    call = SimpleNamespace(request=request, version=6, cluster=cluster, count_error=lambda code: None)
+    call = SimpleNamespace(
+        request=request, version=6, cluster=cluster, topics=RequestedTopics(catalog), count_error=lambda code: None
+    )
     answer = await delete_topics.handle(cast(Any, call))
     return [(row.name, row.error_code) for row in answer.responses]
 

@@ -83,7 +83,7 @@ def call_of(version: int, **fields: Any) -> Any:
     return SimpleNamespace(
         request=SimpleNamespace(**fields), version=version, count_error=lambda code: None,
         cluster=SimpleNamespace(topics=topics, fleet=fleet, groups=Coordinators(), cluster_id="c", config=config),
-        client=SimpleNamespace(listing=None), started=0.0,
+        topics=topics, client=SimpleNamespace(listing=None), started=0.0,
         context=SimpleNamespace(
             policy=ALL_ALLOWED, listener=SimpleNamespace(name="default", single_address=False, host=None)
         ),

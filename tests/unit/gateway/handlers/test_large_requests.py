@@ -57,7 +57,8 @@ async def turns_of(work: Coroutine[Any, Any, Any]) -> tuple[int, Any]:
 
 def call_of(request: Any, version: int, **cluster: Any) -> Any:
     return SimpleNamespace(
-        request=request, version=version, cluster=SimpleNamespace(**cluster), count_error=lambda code: None,
+        request=request, version=version, cluster=SimpleNamespace(**cluster), topics=cluster.get("topics"),
+        count_error=lambda code: None,
         context=SimpleNamespace(policy=ALL_ALLOWED, requester=None),
     )  # fmt: skip
 

@@ -48,8 +48,8 @@ def call(scene: Scene, topics: Any, request: Any = None, version: int = 6) -> An
     groups = scene.service
     cluster = SimpleNamespace(logs=FakeLogs(), topics=topics, groups=groups.coordinators, group_service=groups)
     fake = SimpleNamespace(
-        cluster=cast(Cluster, cluster), count_error=lambda code: None, request=request, version=version
-    )
+        cluster=cast(Cluster, cluster), topics=topics, count_error=lambda code: None, request=request, version=version,
+    )  # fmt: skip
     return cast(Any, fake)
 
 

@@ -53,7 +53,7 @@ class Scene:
         )  # fmt: skip
         call: Any = SimpleNamespace(
             request=request, version=12, cluster=self.cluster, client=SimpleNamespace(host="h", number=1),
-            context=SimpleNamespace(policy=ALL_ALLOWED), count_error=self.errors.append,
+            topics=self.cluster.topics, context=SimpleNamespace(policy=ALL_ALLOWED), count_error=self.errors.append,
         )  # fmt: skip
         return asyncio.create_task(fetch.handle(call).result())
 

@@ -73,7 +73,7 @@ def call(
     rows = [_Partition(partition_index=number, timestamp=timestamp) for number, timestamp in partitions]
     request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[_Topic(name="t", partitions=rows)])
     made = SimpleNamespace(
-        version=version, request=request, cluster=cluster, count_error=lambda code: None,
+        version=version, request=request, cluster=cluster, topics=cluster.topics, count_error=lambda code: None,
         client=client or SimpleNamespace(listing=None), started=time.perf_counter(),
     )  # fmt: skip
     return cast(Any, made)

@@ -29,8 +29,8 @@ async def told(monkeypatch: pytest.MonkeyPatch, takeover: list[bool]) -> Any:
     )
     asked = SimpleNamespace(partition=0, current_leader_epoch=3, leader_epoch=0)
     request = SimpleNamespace(topics=[SimpleNamespace(topic="t", partitions=[asked])])
-    call = cast(Any, SimpleNamespace(request=request, cluster=cluster, count_error=lambda _: None))
-    answer = await offset_for_leader_epoch.handle(call)
+    call = SimpleNamespace(request=request, cluster=cluster, topics=cluster.topics, count_error=lambda _: None)
+    answer = await offset_for_leader_epoch.handle(cast(Any, call))
     return answer.topics[0].partitions[0]
 
 

@@ -282,6 +282,7 @@ async def test_a_topic_that_leaves_the_cache_as_soon_as_it_is_found_is_looked_up
 
     cluster = cast(Any, call.call.cluster)
     cluster.topics = SimpleNamespace(cached=lambda _: known[0] if known else None, get=get)
+    cast(Any, call.call).topics = cluster.topics
     cluster.logs = SimpleNamespace(find=lambda *_: None)
     monkeypatch.setattr(call, "_checked", lambda *_: produced)
     monkeypatch.setattr(call, "_open_log", opened)
@@ -346,7 +347,8 @@ async def test_a_request_of_many_batches_lets_others_have_their_turn(monkeypatch
     call.call.request.topic_data = [ProducedTopic(name="t", partition_data=partitions)]
     call.call.request.transactional_id = None
     topic = SimpleNamespace(partitions=200, compacts=False, pulsar_topic=lambda _: "t")
-    cast(Any, call.call.cluster).topics = SimpleNamespace(cached=lambda _: topic, get=opened)
+    topics = SimpleNamespace(cached=lambda _: topic, get=opened)
+    cast(Any, call.call.cluster).topics = cast(Any, call.call).topics = topics
     cast(Any, call.call.cluster).logs = SimpleNamespace(find=lambda *_: log, open=opened)
     cast(Any, call.call.client).arrived_s = 0.0
     monkeypatch.setattr(call, "_judge", judge)
