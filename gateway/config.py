@@ -254,10 +254,10 @@ class Limits(Section):
     """The same for requests other than Produce. Decoded requests need forty times their size."""
     requests_budget_bytes: int = Field(default=64 * MIB, ge=MIB)
     """The total size of requests that are received, queued or handled, over all connections. Above it, requests are
-    read from one connection after the other. Decoded requests may need the same size again. Clients that have not
-    logged in may use an eighth of it; above that, those that hold request bytes for the longest time are
-    disconnected. Requests that other gateways forward have a budget of the same size, and so have requests of
-    the gateways themselves."""
+    read from one connection after the other. Decoded requests may need one and a half times this size, of which one
+    client may use two thirds. Clients that have not logged in may use an eighth of the budget; above that, those that
+    hold request bytes for the longest time are disconnected. Requests that other gateways forward have a budget of the
+    same size, and so have requests of the gateways themselves."""
     max_in_flight_requests: int = Field(default=64, ge=1)
     """The maximum number of unanswered requests of one connection. The gateway does not read more until one is
     answered."""

@@ -7,7 +7,7 @@ Requests of APIs that only add data may run while earlier requests of the same A
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -73,6 +73,8 @@ class Pipeline:
         self._awaited: dict[asyncio.Future[Response], None] = {}
         self._request_bytes = self._room_bytes = 0
         """Bytes that this connection holds in the budgets of all connections."""
+        self._sharer: Hashable = None
+        """Who holds the room, as `DecodingRoom` knows it."""
         self._muted: asyncio.TimerHandle | None = None
         self._waits_for_turn = False
         self._closed = False
@@ -249,13 +251,15 @@ class Pipeline:
 
     async def _decode_large(self, frame: bytearray, place: Place) -> Place:
         """Decode in a thread, once there is memory for the decoded request; the event loop continues."""
-        requests = self._memory
-        room_bytes, kept_bytes = await requests.room_to_decode(len(frame)), 0
+        if not self._room_bytes:
+            self._sharer = self._context.sharer
+        room, sharer = self._memory.decoding, self._sharer
+        room_bytes, kept_bytes = await room.enter(sharer, len(frame)), 0
         try:
             call, values = await self._loop.run_in_executor(self._host.threads, self._decode, frame)
-            kept_bytes = min(room_bytes, requests.decoded_bytes(len(frame), values))
+            kept_bytes = min(room_bytes, room.decoded_bytes(len(frame), values))
         finally:
-            requests.decoded(room_bytes, kept_bytes)
+            room.decoded(sharer, room_bytes, kept_bytes)
         self._room_bytes += kept_bytes
         place.decoded(call, kept_bytes)
         return place
@@ -354,7 +358,7 @@ class Pipeline:
         """Write the next answers. The sizes are what their requests hold in the budgets."""
         if room_bytes:
             self._room_bytes -= room_bytes
-            self._memory.answered(room_bytes)
+            self._memory.decoding.answered(self._sharer, room_bytes)
         self._request_bytes -= request_bytes
         self.requests.released(request_bytes)
         self._output.write(buffers)
@@ -414,7 +418,7 @@ class Pipeline:
         if self._muted is not None:
             self._muted.cancel()
         self.released(self._request_bytes)
-        self._memory.answered(self._room_bytes)
+        self._memory.decoding.answered(self._sharer, self._room_bytes)
         self._room_bytes = 0
         if self._serial is not None:
             self._serial.cancel()

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from gateway.network.decoding_room import DecodingRoom
 from gateway.observability.metrics import Tally
 
 RESUME_BELOW = 0.75
@@ -18,10 +19,6 @@ RESUME_S = 1.0
 """While the held bytes stay between that fraction and the budget, waiting connections are woken at this interval."""
 RECEIVE_S = 10.0
 """The time that a client has for the rest of its request while others wait for the memory."""
-DECODED_FACTOR = 40
-"""A decoded request takes at most this many times its size (measured: names and numbers become objects)."""
-VALUE_BYTES = 256
-"""Maximum size of each value of its lists: a name, or a row of values."""
 
 
 class Reading(Protocol):
@@ -53,8 +50,8 @@ class RequestBudget:
         self._first: Reading | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._resume: asyncio.TimerHandle | None = None
-        self._decoding: dict[asyncio.Future[None], int] = {}
-        self._being_decoded = self._decoded_bytes = 0
+        self.decoding = DecodingRoom(budget_bytes)
+        """Decoded requests may need the same size again, and half of it more."""
 
     def received(self, size_bytes: int) -> None:
         if self._whole is not None:
@@ -156,58 +153,3 @@ class RequestBudget:
     def _too_slow(self, connection: Reading) -> None:
         if self._first is connection:
             connection.close("a request was not received in time, while memory is short")
-
-    # Decoded requests
-
-    async def room_to_decode(self, frame_bytes: int) -> int:
-        """Wait, first in first out, until a request of this size may be decoded. Pass the result to `decoded`."""
-        wanted = DECODED_FACTOR * frame_bytes
-        if self._decoding or not self._fits(wanted):
-            turn = asyncio.get_running_loop().create_future()
-            self._decoding[turn] = wanted
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if self._decoding.pop(turn, None) is None:  # the request already had its turn
-                    self.decoded(wanted, 0)
-                else:
-                    self._let_decode()
-                raise
-        else:
-            self._take(wanted)
-        return wanted
-
-    def decoded(self, room_bytes: int, kept_bytes: int) -> None:
-        """The request is decoded and keeps only `kept_bytes` of its room. Pass these to `answered`."""
-        self._being_decoded -= 1
-        self.answered(room_bytes - kept_bytes)
-
-    def answered(self, kept_bytes: int) -> None:
-        """The request was answered."""
-        self._decoded_bytes -= kept_bytes
-        self._let_decode()
-
-    @staticmethod
-    def decoded_bytes(frame_bytes: int, values: int) -> int:
-        """The maximum memory of a decoded request, from the number of values in its lists."""
-        return 2 * frame_bytes + VALUE_BYTES * values
-
-    def _let_decode(self) -> None:
-        for turn, wanted in list(self._decoding.items()):
-            if turn.cancelled():  # the waiting task has not seen it yet
-                continue
-            if not self._fits(wanted):
-                return
-            del self._decoding[turn]
-            self._take(wanted)
-            turn.set_result(None)
-
-    def _take(self, room_bytes: int) -> None:
-        self._being_decoded += 1
-        self._decoded_bytes += room_bytes
-
-    def _fits(self, wanted: int) -> bool:
-        """A request that is decoded alone always fits while any memory is left."""
-        if self._being_decoded == 0:
-            return self._decoded_bytes < self._budget_bytes
-        return self._decoded_bytes + wanted <= self._budget_bytes

@@ -127,6 +127,13 @@ class RequestContext:
     """None without quotas, and for requests that were charged elsewhere."""
 
     @property
+    def sharer(self) -> tuple[int, str]:
+        """What the connections of one client have in common: their cluster, and their principal, or their address if
+        there is no login."""
+        is_named = self.principal not in {ANONYMOUS, GATEWAY}
+        return id(self.cluster), str(self.principal) if is_named else self.client.ip
+
+    @property
     def requester(self) -> Requester:
         """The client as ACLs and the audit name it."""
         return Requester(str(self.principal), self.client.ip)

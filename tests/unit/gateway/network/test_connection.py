@@ -253,10 +253,10 @@ async def test_a_client_that_leaves_gives_back_its_memory(request_: str) -> None
     conversation.feed(frame(request_) + frame("n2"))
     await asyncio.sleep(0)
     conversation.connection.connection_lost(None)
-    while threading.active_count() > 1 and requests._decoded_bytes:
+    while threading.active_count() > 1 and not requests.decoding.is_empty:
         await asyncio.sleep(0.001)
     assert conversation.server.metrics.request_bytes.value == 0
-    assert requests._decoded_bytes == 0 and not requests._decoding
+    assert requests.decoding.is_empty
 
 
 async def test_nobody_reads_above_the_budget_until_answers_are_given() -> None:
@@ -335,10 +335,10 @@ async def test_a_decoded_request_holds_what_it_takes() -> None:
         async with asyncio.timeout(10):
             while not conversation.dispatcher.futures.pop("1".ljust(size - 2) + "L", None):
                 await asyncio.sleep(0.001)
-    assert requests._decoded_bytes == len(clients) * requests.decoded_bytes(size, 0)
+    assert requests.decoding.held_bytes == len(clients) * requests.decoding.decoded_bytes(size, 0)
     for client in clients:
         client.lose()
-    assert requests._decoded_bytes == 0
+    assert requests.decoding.is_empty
 
 
 async def test_names_of_hosts_do_not_wait_for_large_requests_nor_these_for_them() -> None:

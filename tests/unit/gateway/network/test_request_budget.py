@@ -1,4 +1,4 @@
-"""The memory of requests: which connections may read while it is short, and which may decode."""
+"""The memory of requests: which connections may read while it is short."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.network import request_budget
-from gateway.network.request_budget import DECODED_FACTOR, RequestBudget
+from gateway.network.request_budget import RequestBudget
 from gateway.observability.metrics import Tally
 
 BUDGET = 1_000
@@ -76,55 +76,6 @@ async def test_who_sends_no_more_is_closed(budget: RequestBudget, monkeypatch: p
     assert waiting.closed is None, "memory is no longer short"
 
 
-async def test_decoding_waits_for_room_in_turn(budget: RequestBudget) -> None:
-    large = await budget.room_to_decode(10 * BUDGET)  # a single one may have any size
-    assert large == 10 * BUDGET * DECODED_FACTOR
-    half = BUDGET // DECODED_FACTOR // 2
-    waiting = [asyncio.ensure_future(budget.room_to_decode(half)) for _ in range(3)]
-    await asyncio.sleep(0)
-    assert not any(each.done() for each in waiting)
-    budget.decoded(large, 0)
-    await asyncio.sleep(0)
-    assert [each.done() for each in waiting] == [True, True, False]
-    budget.decoded(waiting[0].result(), 0)
-    await asyncio.sleep(0)
-    assert waiting[2].done()
-
-
-async def test_who_gives_up_waiting_gives_back_its_room(budget: RequestBudget) -> None:
-    held = await budget.room_to_decode(BUDGET)
-    given_up, granted = (asyncio.ensure_future(budget.room_to_decode(BUDGET)) for _ in range(2))
-    await asyncio.sleep(0)
-    given_up.cancel()
-    await asyncio.gather(given_up, return_exceptions=True)
-    budget.decoded(held, 0)
-    granted.cancel()  # it has its turn, and has not noticed yet
-    await asyncio.gather(granted, return_exceptions=True)
-    async with asyncio.timeout(1):
-        assert await budget.room_to_decode(BUDGET)
-
-
-async def test_two_who_give_up_at_the_same_time_harm_nobody(budget: RequestBudget) -> None:
-    held = await budget.room_to_decode(BUDGET)
-    given_up = asyncio.ensure_future(budget.room_to_decode(1))
-    await asyncio.sleep(0)
-    given_up.cancel()
-    budget.decoded(held, 0)  # before the cancelled one has noticed
-    await asyncio.gather(given_up, return_exceptions=True)
-    assert budget._decoded_bytes == 0 and not budget._decoding
-
-
-async def test_who_gives_up_at_the_head_makes_way(budget: RequestBudget) -> None:
-    small = BUDGET // DECODED_FACTOR // 4
-    await budget.room_to_decode(small)
-    large, behind = (asyncio.ensure_future(budget.room_to_decode(size)) for size in (BUDGET, small))
-    await asyncio.sleep(0)
-    large.cancel()
-    await asyncio.gather(large, return_exceptions=True)
-    async with asyncio.timeout(1):
-        await behind
-
-
 async def test_who_waits_is_woken_below_the_budget_in_the_end(
     budget: RequestBudget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,20 +89,6 @@ async def test_who_waits_is_woken_below_the_budget_in_the_end(
     async with asyncio.timeout(10):
         while not waiting.reads:
             await asyncio.sleep(0.001)
-
-
-async def test_what_is_kept_holds_up_nothing_but_the_memory_it_takes(budget: RequestBudget) -> None:
-    """Some requests are answered after minutes, for instance of group members that wait for others."""
-    budget.decoded(await budget.room_to_decode(BUDGET), BUDGET - 1)
-    async with asyncio.timeout(1):
-        room_bytes = await budget.room_to_decode(BUDGET)
-    budget.decoded(room_bytes, 1)
-    waiting = asyncio.ensure_future(budget.room_to_decode(1))
-    await asyncio.sleep(0)
-    assert not waiting.done(), "there is no memory"
-    budget.answered(1)
-    async with asyncio.timeout(1):
-        await waiting
 
 
 async def test_a_cluster_that_has_used_its_share_waits_and_others_read(budget: RequestBudget) -> None:

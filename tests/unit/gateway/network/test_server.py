@@ -226,8 +226,8 @@ async def _live(events: list[tuple[int, tuple[Any, ...]]]) -> None:
     assert not defects
     assert server.metrics.request_bytes.value == server.metrics.in_flight.value == 0
     assert lives.dispatcher.own.cluster.unread.size_bytes == 0
-    assert requests._decoded_bytes == 0
-    assert not requests._decoding and not requests._waiting and requests._first is None
+    assert requests.decoding.is_empty
+    assert not requests._waiting and requests._first is None
     assert not server._connections and not server._unread
     assert not lives.futures(), "nobody waits for what nobody will read"
 
