@@ -5,6 +5,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from tests.bench.process import idle_seconds
+
 Result = dict[str, Any]
 
 TIMEOUT_S = 20.0
@@ -18,7 +20,7 @@ class Meter:
         self._batch_records = batch_records
         self._stop_after = stop_after
         self._enough = asyncio.Event()
-        self._begin = (0.0, 0.0, 0)
+        self._begin = (0.0, 0.0, 0.0, 0)
         self._result: Result = {}
 
     def count(self, batches: int = 1) -> None:
@@ -48,16 +50,17 @@ class Meter:
         return {**self._result, "total_batches": self.total}
 
     def _mark(self) -> None:
-        self._begin = (time.perf_counter(), time.process_time(), self.total)
+        self._begin = (time.perf_counter(), time.process_time(), idle_seconds(), self.total)
 
     def _finish(self) -> None:
-        begin_s, begin_cpu_s, before = self._begin
+        begin_s, begin_cpu_s, begin_idle_s, before = self._begin
         elapsed_s = max(time.perf_counter() - begin_s, 1e-9)
         batches_per_s = (self.total - before) / elapsed_s
         self._result = {
             "batches_per_s": batches_per_s,
             "records_per_s": batches_per_s * self._batch_records,
             "generator_busy": (time.process_time() - begin_cpu_s) / elapsed_s,
+            "idle_cores": (idle_seconds() - begin_idle_s) / elapsed_s,
         }
 
 
