@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tests.support.gateway_process import REPOSITORY
 
-SAMPLES_A_SECOND = 50
+SAMPLES_A_SECOND = 100
 """Each one stops the process for about a millisecond."""
 END_S = 30.0
 _FRAME = re.compile(r"^(?P<name>.*) \((?P<file>[^()]*?)(:\d+)?\)$")
