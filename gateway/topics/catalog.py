@@ -25,6 +25,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.topics import topic_names
 from gateway.topics.known_topics import KnownTopics
 from gateway.topics.policy_changes import policy_change
+from gateway.topics.requested_topics import RequestedTopics
 from gateway.topics.topic import TOPIC_ID, Topic, config_properties
 from gateway.topics.topic_configs import DEFAULTS, check_configs, writes_messages
 from protocol.kafka.errors import ErrorCode
@@ -108,16 +109,22 @@ class TopicCatalog(KnownTopics):
                 await self._admin.topics.create_missed_partitions(topic.pulsar_name)
 
     async def alter_configs(
-        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool
+        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool,
+        requested: RequestedTopics | None = None,
     ) -> None:
-        """Set a topic's configurations to the result of ``change``, which gets the present ones. Raises KafkaError."""
-        await self._change("alter topic", self._alter_configs(name, change, validate_only=validate_only))
+        """Set a topic's configurations to the result of ``change``, which gets the present ones. Raises KafkaError.
+
+        ``requested`` are the topics of a request that may name very many.
+        """  # fmt: skip
+        work = self._alter_configs(name, change, validate_only=validate_only, requested=requested)
+        await self._change("alter topic", work)
 
     async def _alter_configs(
-        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool
-    ) -> None:
+        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool,
+        requested: RequestedTopics | None,
+    ) -> None:  # fmt: skip
         async with self._altering.setdefault(name, asyncio.Lock()):
-            topic = await self.get(name, fresh=True)
+            topic = await (requested or self).get(name, fresh=True)
             configs = check_configs(change({} if topic is None else topic.configs))
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")

@@ -38,7 +38,8 @@ async def _alter(call: Call[AlterConfigsRequest], resource: AlterConfigsRequest.
         refuse_client_metrics(name, configs)
     elif kind == ResourceType.TOPIC:
         check_topic_name(name)
-        await call.cluster.topics.alter_configs(name, lambda _: configs, validate_only=validate_only)
+        topics = call.cluster.topics
+        await topics.alter_configs(name, lambda _: configs, validate_only=validate_only, requested=call.topics)
     elif kind == ResourceType.GROUP:
         check_group_name(name)
         await call.cluster.group_service.configs.alter(name, lambda _: configs, validate_only=validate_only)

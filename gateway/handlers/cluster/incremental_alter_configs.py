@@ -59,9 +59,10 @@ async def _alter(call: Call[IncrementalAlterConfigsRequest], resource: _Resource
         refuse_client_metrics(name, changed)
     elif kind == ResourceType.TOPIC:
         check_topic_name(name)
-        validate_only = call.request.validate_only
-        topics = call.cluster.topics
-        await topics.alter_configs(name, lambda present: _changed(present, operations), validate_only=validate_only)
+        await call.cluster.topics.alter_configs(
+            name, lambda present: _changed(present, operations), validate_only=call.request.validate_only,
+            requested=call.topics,
+        )  # fmt: skip
     elif kind == ResourceType.GROUP:
         check_group_name(name)
         configs, validate_only = call.cluster.group_service.configs, call.request.validate_only

@@ -22,7 +22,12 @@ from gateway.topics.requested_topics import MIN_LOOKUPS
 from protocol.kafka.api_key import ApiKey
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.handwritten.produce_request import ProducedPartition, ProducedTopic
-from protocol.kafka.messages.cluster import DescribeConfigsRequest, DescribeLogDirsRequest
+from protocol.kafka.messages.cluster import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    DescribeLogDirsRequest,
+    IncrementalAlterConfigsRequest,
+)
 from protocol.kafka.messages.groups import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.kafka.messages.records import (
     DeleteRecordsRequest,
@@ -85,6 +90,12 @@ def errors_of_partitions(topics: Iterable[Any]) -> list[int]:
     return [row.error_code for topic in topics for row in topic.partitions]
 
 
+def altered(request: Any, resource: Any) -> Any:
+    return request(
+        resources=[resource(resource_type=TOPIC, resource_name=name, configs=[]) for name in NAMES], validate_only=False
+    )
+
+
 CASES: dict[ApiKey, tuple[Callable[[], Any], Callable[[Any], list[int]]]] = {
     ApiKey.Metadata: (
         lambda: MetadataRequest(
@@ -122,6 +133,14 @@ CASES: dict[ApiKey, tuple[Callable[[], Any], Callable[[Any], list[int]]]] = {
             ]
         ),
         lambda response: [row.error_code for row in response.results],
+    ),
+    ApiKey.AlterConfigs: (
+        lambda: altered(AlterConfigsRequest, AlterConfigsRequest.AlterConfigsResource),
+        lambda response: [row.error_code for row in response.responses],
+    ),
+    ApiKey.IncrementalAlterConfigs: (
+        lambda: altered(IncrementalAlterConfigsRequest, IncrementalAlterConfigsRequest.AlterConfigsResource),
+        lambda response: [row.error_code for row in response.responses],
     ),
 }
 
