@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-CACHED_REGEXES = 1_000
+CACHED_REGEXES = 16
+"""RE2 may use 8 MB for each."""
 MAX_REGEX_BYTES = 32_767  # a record key's string
 
 
@@ -16,6 +17,11 @@ def matching(regex: str, names: Iterable[str]) -> frozenset[str]:
     """The names that the expression matches as a whole. Raises InvalidRegexError."""
     compiled = _compiled(regex)
     return frozenset(name for name in names if compiled.fullmatch(name))
+
+
+def check(regex: str) -> None:
+    """Raises InvalidRegexError."""
+    _compiled(regex)
 
 
 @lru_cache(CACHED_REGEXES)

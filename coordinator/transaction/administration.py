@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence, Set
 
-from coordinator.topic_regex import InvalidRegexError, matching
 from coordinator.transaction.messages import (
     DescribedTransaction,
     ListedTransaction,
@@ -35,12 +34,6 @@ def list_transactions(
 ) -> ListTransactionsResponse:
     """State names are case-sensitive. A transactional id without a transaction counts as a very old transaction."""
     found = [entry for entry in entries if _is_wanted(entry, request, now_ms)]
-    if request.id_pattern:
-        try:
-            names = matching(request.id_pattern, (entry.name for entry in found))
-        except InvalidRegexError:
-            return ListTransactionsResponse(ErrorCode.INVALID_REGULAR_EXPRESSION)
-        found = [entry for entry in found if entry.name in names]
     return ListTransactionsResponse(
         ErrorCode.NONE,
         unknown_states(request.states),

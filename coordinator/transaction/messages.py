@@ -87,12 +87,11 @@ class DescribedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ListTransactionsRequest:
-    """An empty filter accepts all. `id_pattern` is an RE2 expression that has to match the whole id (KIP-1152)."""
+    """An empty filter accepts all."""
 
     producer_ids: Set[int] = frozenset()
     states: Set[str] = frozenset()
     longer_than_ms: int = ANY_DURATION
-    id_pattern: str | None = None
 
 
 class ListedTransaction(NamedTuple):

@@ -51,7 +51,6 @@ from coordinator.group.records.consumer_group import (
     TopicMetadata,
 )
 from coordinator.log import Record
-from coordinator.topic_regex import matching
 from protocol.kafka.errors import ErrorCode
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
@@ -186,11 +185,11 @@ class ConsumerHeartbeats:
     def _update_topics(self, changes: Changes, may_describe: MayDescribe | None) -> bool:
         """Unknown topics stay as they were, and are looked up at the next heartbeat again."""
         group = changes.group
-        is_new = self._update_matches(changes, may_describe)
+        before = dict(group.matches)
+        matched_all = self._update_matches(changes, may_describe)
+        is_new = before != group.matches
         names = sorted(group.subscribed_names())
         known = {name for name in names if self._topics.is_known(name)}
-        is_resolved = self._topics.names() is not None and may_describe is not None
-        matched_all = is_resolved or not group.regexes()
         group.topics_are_current = matched_all and len(known) == len(names)
         found = {name: self._topics.find(name) if name in known else group.topics.get(name) for name in names}
         topics: dict[str, TopicInfo] = {name: topic for name, topic in found.items() if topic is not None}
@@ -201,21 +200,23 @@ class ConsumerHeartbeats:
         return True
 
     def _update_matches(self, changes: Changes, may_describe: MayDescribe | None) -> bool:
-        group, names = changes.group, self._topics.names()
+        """Returns whether all expressions are up to date; the others keep what they matched."""
+        group, are_all = changes.group, True
         regexes = group.regexes()
-        before = dict(group.matches)
-        for regex in before.keys() - regexes:
+        for regex in group.matches.keys() - regexes:
             changes.make(ConsumerGroupRegularExpressionKey(group.group_id, regex), None)
-        if names is None or may_describe is None:
-            return before != group.matches
         for regex in sorted(regexes):
-            found = frozenset(filter(may_describe, matching(regex, names)))
-            if found != before.get(regex):
+            matched = None if may_describe is None else self._topics.matching(regex)
+            if matched is None or may_describe is None:
+                are_all = False
+                continue
+            found = frozenset(filter(may_describe, matched))
+            if found != group.matches.get(regex):
                 changes.make(
                     ConsumerGroupRegularExpressionKey(group.group_id, regex),
                     ConsumerGroupRegularExpressionValue(sorted(found)),
                 )
-        return before != group.matches
+        return are_all
 
     def _update_target(self, changes: Changes) -> None:
         group = changes.group

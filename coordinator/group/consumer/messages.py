@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat (KIP-848) without its wire format."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,8 +16,8 @@ class Topics(Protocol):
 
     def find(self, name: str) -> TopicInfo | None: ...
 
-    def names(self) -> Collection[str] | None:
-        """Every topic that a regular expression may match; None if that is not known."""
+    def matching(self, regex: str) -> Set[str] | None:
+        """The topics that a regular expression matches; None until it was matched with all present ones."""
 
 
 MayDescribe = Callable[[str], bool]

@@ -8,7 +8,7 @@ from coordinator.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STA
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
 from coordinator.group.messages import RefusedError
 from coordinator.group.records.fields import MAX_STRING_BYTES
-from coordinator.topic_regex import InvalidRegexError, matching
+from coordinator.topic_regex import InvalidRegexError, check
 from protocol.kafka.errors import ErrorCode
 
 MAX_TOPIC_NAMES = 50_000
@@ -24,7 +24,7 @@ def check_request(request: ConsumerHeartbeatRequest, assignors: Collection[str])
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise RefusedError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"ServerAssignor must be one of {', '.join(assignors)}.")
     try:
-        matching(request.subscribed_topic_regex or "", ())
+        check(request.subscribed_topic_regex or "")
     except InvalidRegexError as error:
         message = f"SubscribedTopicRegex is not a regular expression of RE2: {error}"
         raise RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error

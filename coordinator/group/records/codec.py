@@ -60,10 +60,16 @@ def encode_record(key: Any, value: Any | None) -> Record:
         key_bytes = _with_version(record_type.key_version, record_type.key, key)
         if value is None:
             return Record(key_bytes, None)
-        version = _write_version(record_type, value)
-        return Record(key_bytes, _with_version(version, record_type.values[version], value))
+        return Record(key_bytes, _encode_value(record_type, value))
     except (ConstructError, StructError, ValueError) as error:
         raise ValueError(f"{type(key).__name__}: {error}") from error
+
+
+def _encode_value(record_type: RecordType, value: Any) -> bytes:
+    if consumer_group_codec.is_by_hand(value):
+        return consumer_group_codec.encode_group_value(value)
+    version = _write_version(record_type, value)
+    return _with_version(version, record_type.values[version], value)
 
 
 def decode_record(key: bytes, value: bytes | None) -> tuple[Any, Any | None] | None:

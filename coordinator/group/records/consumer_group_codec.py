@@ -1,4 +1,5 @@
-"""Handwritten encoder for the records of members of consumer groups: a new target, or an upgrade, writes those of all.
+"""Handwritten encoder for the records of consumer groups that are long, or written for all members at once: by a new
+target, or an upgrade.
 
 Keys:                  int16 version | string group | string member id
 Member v0:             int16 0 | compact strings: instance id, rack id (nullable), client id, client host
@@ -7,6 +8,9 @@ Member v0:             int16 0 | compact strings: instance id, rack id (nullable
 Target assignment v0:  int16 0 | topics | tagged fields
 Current assignment v0: int16 0 | int32 epoch | int32 previous epoch | int8 state | assigned topics | topics to revoke
                        | tagged fields
+Topics of a group v0:  int16 0 | [16 bytes id | compact string name | int32 partitions | no racks | tagged fields]
+                       | tagged fields
+Expression v0:         int16 0 | [compact string topic] | int64 version | int64 timestamp | tagged fields
 
 Topics are a compact array of 16 bytes, a compact array of int32 partitions, and tagged fields. No tagged fields are one
 byte, 0. `consumer_group` declares these records, and reads them.
@@ -14,6 +18,7 @@ byte, 0. `consumer_group` declares these records, and reads them.
 
 from collections.abc import Sequence
 from struct import Struct, pack
+from typing import TypeGuard
 
 from coordinator.group.records.consumer_group import (
     ClassicMemberMetadata,
@@ -21,6 +26,8 @@ from coordinator.group.records.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     TopicPartitions,
@@ -35,6 +42,7 @@ MemberValue = (
     | ConsumerGroupTargetAssignmentMemberValue
     | ConsumerGroupCurrentMemberAssignmentValue
 )
+GroupValue = ConsumerGroupPartitionMetadataValue | ConsumerGroupRegularExpressionValue
 KEY_VERSIONS: dict[type, bytes] = {
     ConsumerGroupMemberMetadataKey: b"\x00\x05",
     ConsumerGroupTargetAssignmentMemberKey: b"\x00\x07",
@@ -46,6 +54,8 @@ _NO_TAGGED_FIELDS = b"\x00"
 _PRESENT = b"\x01"
 """The marker before a nullable struct."""
 _INT32 = Struct(">i")
+_VERSION_AND_TIMESTAMP = Struct(">qq")
+_NO_RACKS = b"\x01"
 _CURRENT_HEAD = Struct(">2siib")
 
 
@@ -66,6 +76,25 @@ def encode_member_value(value: MemberValue) -> bytes:
             epochs = value.member_epoch, value.previous_member_epoch, value.state
             topics = _topics(value.assigned_partitions) + _topics(value.partitions_pending_revocation)
             return _CURRENT_HEAD.pack(_VALUE_VERSION, *epochs) + topics + _NO_TAGGED_FIELDS
+
+
+def is_by_hand(value: object) -> TypeGuard[GroupValue]:
+    """Whether `encode_group_value` knows all that the value has: the racks of partitions are never known here."""
+    if isinstance(value, ConsumerGroupPartitionMetadataValue):
+        has_more = any(each.partition_metadata or each.tagged_fields for each in value.topics)
+        return not has_more and not value.tagged_fields
+    return isinstance(value, ConsumerGroupRegularExpressionValue) and not value.tagged_fields
+
+
+def encode_group_value(value: GroupValue) -> bytes:
+    parts = [_VALUE_VERSION, encode_varint(len(value.topics) + 1)]
+    if isinstance(value, ConsumerGroupRegularExpressionValue):
+        parts += [*map(_text, value.topics), _VERSION_AND_TIMESTAMP.pack(value.version, value.timestamp_ms)]
+    else:
+        for topic in value.topics:
+            parts += topic.topic_id, _text(topic.topic_name), _INT32.pack(topic.num_partitions), _NO_RACKS
+            parts.append(_NO_TAGGED_FIELDS)
+    return b"".join((*parts, _NO_TAGGED_FIELDS))
 
 
 def _member(value: ConsumerGroupMemberMetadataValue) -> bytes:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
+from coordinator.topic_regex import InvalidRegexError
 from coordinator.transaction import messages
 from coordinator.transaction.administration import unknown_states
+from gateway.coordination.expressions import matching_names
+from gateway.fan_out import sliced
 from gateway.requests.call import Call
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -17,10 +21,9 @@ async def handle(call: Call[ListTransactionsRequest]) -> ListTransactionsRespons
     """Transactions that are coordinated here; a retriable error if the list is incomplete."""
     request = call.request
     asked = messages.ListTransactionsRequest(
-        frozenset(request.producer_id_filters),
-        frozenset(request.state_filters),
+        frozenset({number async for number in sliced(request.producer_id_filters)}),
+        frozenset({state async for state in sliced(request.state_filters)}),
         request.duration_filter,
-        request.transactional_id_pattern,
     )
     coordinators = call.cluster.transactions
     response = ListTransactionsResponse(
@@ -36,9 +39,23 @@ async def handle(call: Call[ListTransactionsRequest]) -> ListTransactionsRespons
             not_loading = listed.error is ErrorCode.NOT_COORDINATOR
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE if not_loading else listed.error
             return ListTransactionsResponse(error_code=error)
+        try:
+            found = await _matching(listed.transactions, request.transactional_id_pattern)
+        except InvalidRegexError:
+            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         response.transaction_states += [
             _Row(transactional_id=each.transactional_id, producer_id=each.producer_id, transaction_state=each.state)
-            for each in listed.transactions
+            async for each in sliced(found)
         ]
         await asyncio.sleep(0)
     return response
+
+
+async def _matching(
+    listed: Sequence[messages.ListedTransaction], pattern: str | None
+) -> Sequence[messages.ListedTransaction]:
+    """Those whose whole id matches the RE2 expression (KIP-1152). Raises InvalidRegexError."""
+    if not pattern:
+        return listed
+    names = await matching_names(pattern, [each.transactional_id async for each in sliced(listed)])
+    return [each async for each in sliced(listed) if each.transactional_id in names]

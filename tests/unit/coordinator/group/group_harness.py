@@ -22,6 +22,7 @@ from coordinator.group.messages import (
 )
 from coordinator.group.ports import GroupTopicPartition, OwnTimes
 from coordinator.group.records.codec import decode_record
+from coordinator.topic_regex import matching
 from coordinator.topics import DeletedTopic, TopicPartition
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.memory_log import MemoryLog
@@ -74,8 +75,8 @@ class MemoryTopics:
     def is_known(self, name: str) -> bool:
         return name not in self.unknown
 
-    def names(self) -> list[str] | None:
-        return [*self.counts] if self.listed else None
+    def matching(self, regex: str) -> frozenset[str] | None:
+        return matching(regex, self.counts) if self.listed else None
 
     def find(self, name: str) -> TopicInfo | None:
         return TopicInfo((name.encode() * 16)[:16], self.counts[name]) if name in self.counts else None

@@ -1,16 +1,18 @@
 """What coordinators know of subscribed topics: only what was looked up, and changes soon."""
 
 import asyncio
+import threading
 import uuid
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import cast
 
 import pytest
 
 from coordinator.group.consumer.assignment import TopicInfo
-from coordinator.topic_regex import InvalidRegexError
-from gateway import fan_out
+from coordinator.topic_regex import InvalidRegexError, matching
+from gateway.coordination import expressions
+from gateway.coordination.expressions import AT_ONCE
 from gateway.coordination.groups import subscribed_topics
 from gateway.coordination.groups.subscribed_topics import MAX_LOOKUPS, SubscribedTopics, Subscriptions
 from gateway.pulsar.errors import ServiceNotReadyError
@@ -112,11 +114,11 @@ async def test_what_pulsar_cannot_tell_stays_unknown() -> None:
     catalog.away = True
     await topics.learn(["t"], [".*"])
     assert not topics.is_known("t")
-    assert topics.names() is None
+    assert topics.matching(".*") is None
     catalog.away = False
     await topics.learn(["t"], [".*"])
     assert topics.find("t") is not None
-    assert topics.names() == {"t"}
+    assert topics.matching(".*") == frozenset({"t"})
 
 
 async def test_a_regular_expression_needs_the_topics_that_match() -> None:
@@ -139,7 +141,7 @@ async def test_changes_are_reported_when_looked_up() -> None:
         assert follower.topics.find("tt") is not None
         follower.catalog.change("t", 0)
         assert await follower.next_change() == {"t"}
-        assert follower.topics.names() == {"tt"}
+        assert follower.topics.matching("t.*") == frozenset({"tt"})
 
 
 async def test_topics_that_others_made_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,16 +194,97 @@ async def test_many_names_are_few_requests() -> None:
     assert not topics.is_known("other"), "nothing was learned"
 
 
-async def test_other_tasks_run_while_expressions_are_matched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fan_out, "SLICE_S", 0)
-    monkeypatch.setattr(subscribed_topics, "MATCHED_AT_ONCE", 10)
-    names = {f"t{number}" for number in range(MAX_LOOKUPS)}
+class Matches:
+    """Counts the names that are matched, and where."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: list[str] = []
+        self.threads: set[int] = set()
+        self.while_matching: Callable[[], object] = lambda: None
+        monkeypatch.setattr(expressions, "matching", self._matching)
+
+    def _matching(self, regex: str, names: Collection[str]) -> frozenset[str]:
+        self.names += names
+        self.threads.add(threading.get_ident())
+        self.while_matching()
+        return matching(regex, names)
+
+
+async def test_expressions_are_matched_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    matches = Matches(monkeypatch)
+    names = {f"t{number}" for number in range(2 * AT_ONCE)}
     topics = SubscribedTopics(cast(TopicCatalog, FakeCatalog(**dict.fromkeys(names, 1))))
-    assert await topics.learn([], ["t[0-9]"]) == {f"t{number}" for number in range(10)}
-    turns = 0
-    learning = asyncio.create_task(topics.learn([], ["t[0-9]", "t", "t[3-5]"]))
-    while not learning.done():
-        await asyncio.sleep(0)
-        turns += 1
-    assert turns > 3 * MAX_LOOKUPS / 10
-    assert await learning == {f"t{number}" for number in range(10)}
+    found = {f"t{number}" for number in range(10)}
+    assert await topics.learn([], ["t[0-9]"]) == found
+    assert topics.knows([], "t[0-9]")
+    assert topics.matching("t[0-9]") == frozenset(found)
+    assert sorted(matches.names) == sorted(names)
+    assert threading.get_ident() not in matches.threads
+
+
+async def test_only_names_that_come_or_go_are_matched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = FakeCatalog(t1=1, t2=1, u=1)
+    topics = SubscribedTopics(cast(TopicCatalog, catalog))
+    catalog.listener = topics
+    await topics.learn([], ["t.*"])
+    matches = Matches(monkeypatch)
+    catalog.change("t3", 1)
+    catalog.change("t1", 0)
+    assert topics.matching("t.*") is None
+    assert not topics.knows([], "t.*")
+    assert await topics.learn([], ["t.*"]) == {"t2", "t3"}
+    assert matches.names == ["t3"]
+    catalog.change("t2", 7)
+    assert topics.matching("t.*") == frozenset({"t2", "t3"}), "more partitions do not matter"
+
+
+async def test_a_topic_that_comes_while_an_expression_is_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog, loop = FakeCatalog(t1=1), asyncio.get_running_loop()
+    topics = SubscribedTopics(cast(TopicCatalog, catalog))
+    catalog.listener = topics
+    matches, changed = Matches(monkeypatch), threading.Event()
+
+    def change() -> None:
+        catalog.change("t2", 1)
+        changed.set()
+
+    def add_topic() -> None:
+        if not changed.is_set():
+            loop.call_soon_threadsafe(change)
+            assert changed.wait(TIMEOUT_S)
+
+    matches.while_matching = add_topic
+    assert await topics.learn([], ["t.*"]) == {"t1", "t2"}
+    assert topics.matching("t.*") == frozenset({"t1", "t2"})
+
+
+async def test_too_many_changes_to_remember(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscribed_topics, "MAX_CHANGES", 2)
+    catalog = FakeCatalog(t1=1)
+    topics = SubscribedTopics(cast(TopicCatalog, catalog))
+    catalog.listener = topics
+    await topics.learn([], ["t.*"])
+    for number in range(2, 6):
+        catalog.change(f"t{number}", 1)
+    assert await topics.learn([], ["t.*"]) == {f"t{number}" for number in range(1, 6)}
+
+
+async def test_expressions_without_subscribers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscribed_topics, "MAX_UNSUBSCRIBED", 2)
+    async with Follower(FakeCatalog(t=1), regexes=["t"]).running() as follower:
+        await follower.next_change()
+        for number in range(4):
+            await follower.topics.learn([], [f"t{number}?"])
+        known = [regex for regex in ("t", "t0?", "t1?", "t2?", "t3?") if follower.topics.knows([], regex)]
+        assert known == ["t", "t2?", "t3?"]
+
+
+async def test_who_asks_for_an_old_result_gets_a_new_one_soon() -> None:
+    catalog = FakeCatalog(t=1)
+    async with Follower(catalog, regexes=["t.*"]).running() as follower:
+        await follower.next_change()
+        follower.subscriptions = Subscriptions([], ["t.*", "u.*"])
+        assert follower.topics.matching("u.*") is None
+        async with asyncio.timeout(TIMEOUT_S):
+            while follower.topics.matching("u.*") is None:
+                await asyncio.sleep(0.001)
