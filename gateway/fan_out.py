@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
+from heapq import merge
 from itertools import count
 from time import monotonic
 from typing import TypeVar, cast
@@ -21,6 +22,8 @@ SLICE_S = 0.001
 """The longest work for the requests of one cluster before other tasks get their turn."""
 AT_ONCE = 64
 """The number of items of one request that are handled at the same time, unless the caller gives another number."""
+SORTED_AT_ONCE = 2_000
+"""Strings that are sorted in one step: less than a millisecond."""
 STEP_ITEMS = 100
 """Items for which little is done, such as to create a row of a response."""
 
@@ -126,6 +129,17 @@ async def in_steps(items: Sequence[T]) -> AsyncIterator[Sequence[T]]:
     for start in range(0, len(items), STEP_ITEMS):
         await slices.pause()
         yield items[start : start + STEP_ITEMS]
+
+
+async def sorted_in_slices(items: Sequence[str]) -> list[str]:
+    """The items in order. To sort half a million at once takes a third of a second, in a thread, too."""
+    if len(items) <= SORTED_AT_ONCE:
+        return sorted(items)
+    slices, runs = Slices(), []
+    for start in range(0, len(items), SORTED_AT_ONCE):
+        await slices.pause()
+        runs.append(sorted(items[start : start + SORTED_AT_ONCE]))
+    return [item async for item in sliced(merge(*runs))]
 
 
 async def fan_out(work: Callable[[T], Awaitable[R]], items: Sequence[T], *, at_once: int = AT_ONCE) -> list[R]:

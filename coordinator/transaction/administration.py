@@ -12,7 +12,7 @@ from coordinator.transaction.states import TransactionState
 from coordinator.transaction.transactional_id import TransactionalId
 from protocol.kafka.errors import ErrorCode
 
-_STATE_NAMES = frozenset(state.value for state in TransactionState) | {"Dead", "PrepareEpochFence"}
+STATE_NAMES = frozenset(state.value for state in TransactionState) | {"Dead", "PrepareEpochFence"}
 """Kafka knows the two added states, too, but never shows a transaction in one of them."""
 
 
@@ -43,7 +43,7 @@ def list_transactions(
 
 def unknown_states(names: Set[str]) -> Sequence[str]:
     """The names in a filter that are not states of a transaction."""
-    return sorted(names - _STATE_NAMES)
+    return sorted(names - STATE_NAMES)
 
 
 def _is_wanted(entry: TransactionalId, request: ListTransactionsRequest, now_ms: int) -> bool:

@@ -150,5 +150,10 @@ def _named(call: Call[FetchRequest]) -> Named | None:
 
 def _sole_leader(leaders: Leaders, named: Mapping[Key, str]) -> Member | None:
     """None if there are several leaders, or the leader is this gateway, or is not known."""
-    found = {leaders.of_partition(topic, partition) for (_, partition), topic in named.items()}
-    return found.pop() if len(found) == 1 else None
+    sole: Member | None = None
+    for (_, partition), topic in named.items():
+        leader = leaders.of_partition(topic, partition)
+        if leader is None or (sole is not None and leader != sole):
+            return None
+        sole = leader
+    return sole

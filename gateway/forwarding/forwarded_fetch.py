@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from coordinator.fleet.messages import Member
 from gateway.background import run_once
+from gateway.fan_out import sliced
 from gateway.fetching.delayed_fetch import MAX_WAIT_MS
 from gateway.fetching.fetch_answer import NO_RECORDS, FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import (
@@ -98,7 +99,7 @@ class ForwardedFetches:
         while self._waiting:  # one fetch at a time, as in Kafka
             await asyncio.wait([waiting.future for waiting in self._waiting])
         parts = []
-        for each in fetched:
+        async for each in sliced(fetched):
             name = await _name(call, each.topic)
             # This gateway itself refuses what the client may not read.
             is_asked = name is not None and may_read(call, name)

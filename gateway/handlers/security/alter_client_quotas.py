@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import Slices
+from gateway.fan_out import Slices, sliced
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.security.quota_entities import invalid_entity, invalid_quota
@@ -16,6 +16,8 @@ from protocol.kafka.messages.security import AlterClientQuotasRequest, AlterClie
 _Wanted = AlterClientQuotasRequest.EntryData
 _Row = AlterClientQuotasResponse.EntryData
 Changes = dict[QuotaKey, float | None]
+MAX_OPS = 100
+"""There are far fewer quotas: of so many operations, two are for the same one, or one is for none."""
 
 
 async def handle(call: Call[AlterClientQuotasRequest]) -> AlterClientQuotasResponse:
@@ -34,15 +36,15 @@ async def handle(call: Call[AlterClientQuotasRequest]) -> AlterClientQuotasRespo
             errors[entity] = error
         else:
             errors[entity] = None
-            changes |= wanted
+            changes.update(wanted)
     if not call.request.validate_only:
         try:
-            records = [quota_record(*change) for change in changes.items()]
+            records = [quota_record(*change) async for change in sliced(changes.items())]
             await call.cluster.security.change(records, call.context.requester)
         except PulsarError as failure:
             unknown = KafkaError(error_code(failure), str(failure))
-            errors = {entity: known or unknown for entity, known in errors.items()}
-    return AlterClientQuotasResponse(entries=[_row(call, *each) for each in errors.items()])
+            errors = {entity: known or unknown async for entity, known in sliced(errors.items())}
+    return AlterClientQuotasResponse(entries=[_row(call, *each) async for each in sliced(errors.items())])
 
 
 def _entity(entry: _Wanted) -> Entity:
@@ -51,7 +53,8 @@ def _entity(entry: _Wanted) -> Entity:
 
 def _changes(call: Call[AlterClientQuotasRequest], entry: _Wanted, entity: Entity) -> Changes:
     """Raises KafkaError."""
-    twice = [key for key, times in Counter(each.key for each in entry.ops).items() if times > 1]
+    ops = entry.ops[:MAX_OPS]
+    twice = [key for key, times in Counter(each.key for each in ops).items() if times > 1]
     if twice:
         raise _invalid(f"Duplicate quota key {twice[0]} not updating quota for this entity {dict(entity)}")
     reason = invalid_entity([(each.entity_type, each.entity_name) for each in entry.entity])
@@ -59,7 +62,7 @@ def _changes(call: Call[AlterClientQuotasRequest], entry: _Wanted, entity: Entit
         raise _invalid(reason)
     present = call.cluster.security.state.quotas.get(entity, {})
     changes: Changes = {}
-    for each in entry.ops:
+    for each in ops:
         value = None if each.remove else each.value
         if value is not None and (reason := invalid_quota(entity, each.key, value)) is not None:
             raise _invalid(reason)

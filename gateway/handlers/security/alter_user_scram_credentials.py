@@ -6,6 +6,7 @@ The client sends the salted password. The stored values verify the password, but
 from __future__ import annotations
 
 from gateway.errors import KafkaError, error_code
+from gateway.fan_out import sliced
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.security.records import MECHANISMS, ScramKey, scram_record
@@ -26,27 +27,27 @@ Changes = dict[ScramKey, ScramCredential | None]
 
 
 async def handle(call: Call[AlterUserScramCredentialsRequest]) -> AlterUserScramCredentialsResponse:
-    changes, errors = _checked(call)
+    changes, errors = await _checked(call)
     try:
-        records = [scram_record(*change) for change in changes.items()]
+        records = [scram_record(*change) async for change in sliced(changes.items())]
         await call.cluster.security.change(records, call.context.requester)
     except PulsarError as error:
         errors |= {key.user: KafkaError(error_code(error), str(error)) for key in changes}
         changes = {}
-    rows = [_Row(user=key.user, error_message=None) for key in changes]
-    for user, failure in errors.items():
+    rows = [_Row(user=key.user, error_message=None) async for key in sliced(changes)]
+    async for user, failure in sliced(errors.items()):
         call.count_error(failure.code)
         rows.append(_Row(user=user, error_code=failure.code, error_message=failure.text))
     return AlterUserScramCredentialsResponse(results=rows)
 
 
-def _checked(call: Call[AlterUserScramCredentialsRequest]) -> tuple[Changes, dict[str, KafkaError]]:
+async def _checked(call: Call[AlterUserScramCredentialsRequest]) -> tuple[Changes, dict[str, KafkaError]]:
     """Return the changes, and why other users are not changed."""
     request, known = call.request, call.cluster.security.state.scram
     changes: dict[str, tuple[ScramKey, ScramCredential | None]] = {}
     errors: dict[str, KafkaError] = {}
     asked: list[_Deletion | _Upsertion] = [*request.deletions, *request.upsertions]
-    for each in asked:
+    async for each in sliced(asked):
         if each.name in errors:
             continue
         if changes.pop(each.name, None) is not None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from gateway.fan_out import Slices
+from gateway.fan_out import Slices, sliced
 from gateway.requests.call import Call
+from gateway.requests.repeated import times_of
 from gateway.security.records import MECHANISM_CODES
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.security import (
@@ -18,10 +17,10 @@ _Row = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 
 async def handle(call: Call[DescribeUserScramCredentialsRequest]) -> DescribeUserScramCredentialsResponse:
     known: dict[str, list[_Row.CredentialInfo]] = {}
-    for key, credential in sorted(call.cluster.security.state.scram.items(), key=lambda item: item[0].mechanism.value):
+    async for key, credential in sliced(tuple(call.cluster.security.state.scram.items())):
         info = _Row.CredentialInfo(mechanism=MECHANISM_CODES[key.mechanism], iterations=credential.iterations)
         known.setdefault(key.user, []).append(info)
-    asked = Counter(user.name for user in call.request.users or ()) or Counter(known)
+    asked = await times_of(user.name for user in call.request.users or ()) or dict.fromkeys(known, 1)
     slices, results = Slices(), []
     for user, times in asked.items():
         await slices.pause()
@@ -38,4 +37,4 @@ def _row(user: str, times: int, found: list[_Row.CredentialInfo], *, named: bool
     if not found:
         text = f"Attempt to describe a user credential that does not exist: {user}"
         return _Row(user=user, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=text)
-    return _Row(user=user, credential_infos=found)
+    return _Row(user=user, credential_infos=sorted(found, key=lambda info: info.mechanism))

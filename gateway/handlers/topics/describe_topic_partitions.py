@@ -8,7 +8,7 @@ from operator import itemgetter
 import structlog
 
 from gateway.errors import KafkaError, error_code
-from gateway.fan_out import fan_out, sliced
+from gateway.fan_out import fan_out, sliced, sorted_in_slices
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
@@ -50,10 +50,12 @@ async def _found(call: Call[DescribeTopicPartitionsRequest]) -> dict[str, Topic 
     first = cursor.topic_name if cursor is not None else ""
     found: dict[str, Topic | ErrorCode]
     if request.topics:
-        names = sorted({asked.name for asked in request.topics if asked.name >= first})
-        if cursor is not None and first not in names:
+        distinct = {asked.name: None async for asked in sliced(request.topics) if asked.name >= first}
+        if cursor is not None and first not in distinct:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor's topic is not requested: {first}")
-        found = dict(zip(names, await fan_out(lambda name: _look_up(call, name), names), strict=True))
+        names = await sorted_in_slices(list(distinct))
+        looked_up = await fan_out(lambda name: _look_up(call, name), names)
+        found = {name: topic async for name, topic in sliced(zip(names, looked_up, strict=True))}
     else:
         topics, unknown = await catalog.all()
         everything: list[tuple[str, Topic | ErrorCode]] = [(topic.name, topic) for topic in topics]

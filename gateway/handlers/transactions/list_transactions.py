@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from coordinator.topic_regex import InvalidRegexError
 from coordinator.transaction import messages
-from coordinator.transaction.administration import unknown_states
+from coordinator.transaction.administration import STATE_NAMES
 from gateway.coordination.expressions import matching_names
 from gateway.fan_out import sliced
 from gateway.requests.call import Call
+from gateway.requests.repeated import distinct_of
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.transactions import ListTransactionsRequest, ListTransactionsResponse
 
@@ -20,15 +21,17 @@ _Row = ListTransactionsResponse.TransactionState
 async def handle(call: Call[ListTransactionsRequest]) -> ListTransactionsResponse:
     """Transactions that are coordinated here; a retriable error if the list is incomplete."""
     request = call.request
+    states = await distinct_of(request.state_filters)
+    unknown = [state async for state in sliced(states) if state not in STATE_NAMES]
     asked = messages.ListTransactionsRequest(
         frozenset({number async for number in sliced(request.producer_id_filters)}),
-        frozenset({state async for state in sliced(request.state_filters)}),
+        STATE_NAMES.intersection(states) | {*unknown[:1]},  # one that no transaction is in stands for all of them
         request.duration_filter,
     )
     coordinators = call.cluster.transactions
     response = ListTransactionsResponse(
         error_code=ErrorCode.NONE if coordinators.partitions else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        unknown_state_filters=[*unknown_states(asked.states)],
+        unknown_state_filters=unknown,
     )
     for number, partition in enumerate(coordinators.partitions):
         if not coordinators.leads(number):

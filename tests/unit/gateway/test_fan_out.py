@@ -180,3 +180,17 @@ async def test_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         turns.append(len(seen))
     assert seen == [[0, 1], [2, 3], [4]]
     assert {1, 2, 3} <= {*turns}
+
+
+async def test_sorted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLICE_S", 0.0)
+    monkeypatch.setattr(module, "STEP_ITEMS", 1)
+    monkeypatch.setattr(module, "SORTED_AT_ONCE", 2)
+    names = ["c", "e", "a", "d", "b"]
+    sorting, turns = asyncio.create_task(module.sorted_in_slices(names)), 0
+    while not sorting.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert sorting.result() == ["a", "b", "c", "d", "e"]
+    assert turns > 1.5 * len(names), "to sort, and to merge"
+    assert await module.sorted_in_slices(["b", "a"]) == ["a", "b"]

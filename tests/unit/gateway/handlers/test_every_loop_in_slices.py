@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -19,13 +20,20 @@ from gateway import fan_out
 from gateway.handlers.cluster import alter_configs, describe_configs, describe_log_dirs, incremental_alter_configs
 from gateway.handlers.groups import delete_groups, find_coordinator, leave_group, list_groups
 from gateway.handlers.records import delete_records, describe_producers, list_offsets, offset_for_leader_epoch
+from gateway.handlers.security import (
+    alter_client_quotas,
+    alter_user_scram_credentials,
+    describe_user_scram_credentials,
+)
 from gateway.handlers.topics import (
     alter_partition_reassignments,
     create_partitions,
     delete_topics,
+    describe_topic_partitions,
     elect_leaders,
     metadata,
 )
+from gateway.handlers.transactions import list_transactions
 from gateway.requests.group_topics import look_up_counts
 from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.reply import Reply
@@ -80,13 +88,17 @@ def call_of(version: int, **fields: Any) -> Any:
     )
     config = SimpleNamespace(pulsar=SimpleNamespace(full_namespace="t/n"))
     fleet = SimpleNamespace(node_id=0, members=(), transaction_version=2, address=None)
+    listener = SimpleNamespace(name="default", single_address=False, host=None)
+    state = SimpleNamespace(scram={}, quotas={})
+    security = SimpleNamespace(state=state, change=AsyncMock())
     return SimpleNamespace(
         request=SimpleNamespace(**fields), version=version, count_error=lambda code: None,
-        cluster=SimpleNamespace(topics=topics, fleet=fleet, groups=Coordinators(), cluster_id="c", config=config),
-        topics=topics, client=SimpleNamespace(listing=None), started=0.0,
-        context=SimpleNamespace(
-            policy=ALL_ALLOWED, listener=SimpleNamespace(name="default", single_address=False, host=None)
+        cluster=SimpleNamespace(
+            topics=topics, fleet=fleet, groups=Coordinators(), cluster_id="c", config=config, security=security,
+            transactions=SimpleNamespace(partitions=[]),
         ),
+        topics=topics, client=SimpleNamespace(listing=None), started=0.0,
+        context=SimpleNamespace(policy=ALL_ALLOWED, requester=None, listener=listener),
     )  # fmt: skip
 
 
@@ -109,6 +121,7 @@ def resources(kind: int) -> list[Any]:
 
 
 TOPIC = [SimpleNamespace(name="t", topic="t", partition_indexes=[*range(ROWS)], partitions=[*range(ROWS)])]
+USER = partial(SimpleNamespace, entity_type="user")
 OF_PARTITIONS = {"name": "name", "index": "partition_index"}
 
 
@@ -141,6 +154,20 @@ CASES: list[tuple[Handle, int, dict[str, Any], int]] = [
         "include_topic_authorized_operations": False,
     }, 1),
     (lambda call: look_up_counts(call, dict.fromkeys(NAMES, 0)), 0, {}, 2),
+    (describe_topic_partitions.handle, 0, {
+        "topics": [SimpleNamespace(name=name) for name in NAMES], "cursor": None, "response_partition_limit": 9,
+    }, 4),
+    (describe_user_scram_credentials.handle, 0, {"users": [SimpleNamespace(name=name) for name in NAMES]}, 2),
+    (alter_user_scram_credentials.handle, 0, {
+        "deletions": [SimpleNamespace(name=name, mechanism=7) for name in NAMES], "upsertions": [],
+    }, 2),
+    (alter_client_quotas.handle, 1, {
+        "entries": [SimpleNamespace(entity=[USER(entity_name=name)], ops=[]) for name in NAMES],
+        "validate_only": True,
+    }, 2),
+    (list_transactions.handle, 0, {
+        "producer_id_filters": [], "state_filters": NAMES, "duration_filter": -1, "transactional_id_pattern": None,
+    }, 2),
     (describe_log_dirs.handle, 4, {"topics": [SimpleNamespace(topic=name, partitions=[0]) for name in NAMES]}, 3),
 ]  # fmt: skip
 
