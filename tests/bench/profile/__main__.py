@@ -110,7 +110,8 @@ Where the processor time goes in those cases of [bench.md](bench.md) and [fleet.
 what is wanted. Client, gateway, Pulsar and Kafka share the cores of one machine.
 
 * *client* is the load generator, the Java tool without its start, or librdkafka. Each case runs once to warm up, and
-  once more for the figures. *cores* are µs of each, times how many there are a second.
+  once more for the figures. *cores* are µs of each, times how many there are a second. What a server does at rest
+  is included: with 100 records a second, that counts.
 * **a second at most**: all cores of the machine, divided by what *all* processes need together. Where no core is idle,
   this is what binds the rate; elsewhere it is one process that uses a core, or the time of the way.
 * **others**: other processes, and work of the kernel that it charges to no process.
