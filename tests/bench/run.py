@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Value = float | str | None
+_Key = tuple[str, str, str]
+"""Part, case and target."""
 
 
 @dataclass
@@ -30,7 +32,7 @@ class Run:
     """All rows in the order of measuring, and what could not be measured."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[str, str, str], Row] = {}
+        self.rows: dict[_Key, Row] = {}
         self.left_out: dict[str, str] = {}
 
     def add(self, part: str, case: str, target: str, result: Mapping[str, Any]) -> None:
@@ -45,13 +47,19 @@ class Run:
         return None if row is None else row.median(name)
 
     def ratio(self, part: str, case: str, target: str, to: str, name: str) -> float | None:
+        """A figure of one target, divided by that of another one."""
+        return self._ratio((part, case, target), (part, case, to), name)
+
+    def ratio_of_cases(self, part: str, case: str, to: str, target: str, name: str) -> float | None:
+        """A figure of one case, divided by that of another one."""
+        return self._ratio((part, case, target), (part, to, target), name)
+
+    def _ratio(self, ours: _Key, theirs: _Key, name: str) -> float | None:
         """The median of the rounds' ratios. Both sides of a round were measured directly after each other."""
-        ours, theirs = self.rows.get((part, case, target)), self.rows.get((part, case, to))
-        if ours is None or theirs is None:
+        if ours not in self.rows or theirs not in self.rows:
             return None
-        pairs = [
-            (a[name], b[name]) for a, b in zip(ours.rounds, theirs.rounds, strict=False) if name in a and name in b
-        ]
+        rounds = zip(self.rows[ours].rounds, self.rows[theirs].rounds, strict=False)
+        pairs = [(a[name], b[name]) for a, b in rounds if name in a and name in b]
         return statistics.median(a / b for a, b in pairs if b) if pairs else None
 
 

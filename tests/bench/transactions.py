@@ -48,14 +48,19 @@ def transactions(servers: Servers, run: Run, plan: Plan) -> None:
                 run.add(PART, shape_case(partitions, producers), target, result)
         for target in TARGETS:
             run.add(PART, END_TO_END, target, _end_to_end(_bench(servers, target), plan.transactions_s))
-        for case, every_s in ((PLAIN, None), (COMMITTING, COMMIT_EVERY_S)):
-            for target in TARGETS:
-                run.add(PART, case, target, _writing(_bench(servers, target), every_s, plan.transactions_s))
+    for number in range(plan.transactional_rounds):
         for target in TARGETS:
-            topic = _bench(servers, target)
-            topic.fill(plan.transactional_records)
-            for level, case in READING.items():
-                run.add(PART, case, target, topic.read(level, plan.transactional_records))
+            _in_turns(servers, run, plan, target, 1 if number % 2 else -1)
+
+
+def _in_turns(servers: Servers, run: Run, plan: Plan, target: str, order: int) -> None:
+    """Cases that are compared with each other, in one order or the other: the first one may find things colder."""
+    for case, every_s in ((PLAIN, None), (COMMITTING, COMMIT_EVERY_S))[::order]:
+        run.add(PART, case, target, _writing(_bench(servers, target), every_s, plan.transactions_s))
+    topic = _bench(servers, target)
+    topic.fill(plan.transactional_records)
+    for level, case in list(READING.items())[::order]:
+        run.add(PART, case, target, topic.read(level, plan.transactional_records))
 
 
 class _Topic:
