@@ -5,25 +5,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from tests.clients.api_versions import newest_kafka
-from tests.conformance.records import batch, records
-from tests.conformance.requests import produce_fields
 from tests.integration.confluent import committed, consume, create_topic
 from tests.integration.test_transactions import COMMITTED
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import RawClient, connected
+from tests.support.raw_producer import NONE, WAIT_S, RawProducer
 
-WAIT_S = 30.0
-TRANSACTION, TRANSACTIONAL = 1, 1 << 4
-NONE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PRODUCER_FENCED, TRANSACTION_ABORTABLE = 0, 47, 48, 90, 120
-RETRIABLE = {14, 15, 16, 51}
-"""The coordinator is loading, its topic is being created, or the markers of the last transaction are being written."""
+TRANSACTION = 1
+INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PRODUCER_FENCED, TRANSACTION_ABORTABLE = 47, 48, 90, 120
 
 
 @pytest.fixture(scope="module", params=["kafka 4", "gateway"])
@@ -49,72 +43,9 @@ def topic(bootstrap: str) -> str:
     return name
 
 
-@dataclass
-class Producer:
-    client: RawClient
-    name: str
-    id: int = -1
-    epoch: int = -1
-
-    def ask(self, api: str, version: int, **fields: Any) -> dict[str, Any]:
-        """Retry while the error is retriable."""
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            answer = self.client.call(api, version, transactional_id=self.name, **fields)
-            if answer["error_code"] not in RETRIABLE or time.monotonic() > deadline:
-                return answer
-            time.sleep(0.02)
-
-    def init(self, timeout_ms: int = 60_000) -> None:
-        """Continue from the current producer id and epoch."""
-        answer = self.ask(
-            "InitProducerId", 5, transaction_timeout_ms=timeout_ms, producer_id=self.id, producer_epoch=self.epoch
-        )
-        assert answer["error_code"] == NONE
-        self.id, self.epoch = answer["producer_id"], answer["producer_epoch"]
-
-    def write(self, topic: str, text: str, *, version: int = 12, partition: int = 0, sequence: int = 0) -> int:
-        """The error code after all retries."""
-        identity = (self.id, self.epoch, sequence)
-        data = batch(records(1, prefix=text), attributes=TRANSACTIONAL, producer=identity)
-        fields = produce_fields(version, {topic: {partition: data}}, transactional_id=self.name)
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            [answer] = self.client.call("Produce", version, **fields)["responses"]
-            code = answer["partition_responses"][0]["error_code"]
-            if code not in RETRIABLE | {3, 5, 6, 19} or time.monotonic() > deadline:
-                return int(code)
-            time.sleep(0.02)
-
-    def commit_offset(self, group: str, topic: str, offset: int, *, version: int = 5) -> int:
-        """The error code after all retries."""
-        rows = [{"partition_index": 0, "committed_offset": offset, "committed_metadata": None}]
-        fields = {"group_id": group, "topics": [{"name": topic, "partitions": rows}]}
-        identity = {"transactional_id": self.name, "producer_id": self.id, "producer_epoch": self.epoch}
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            [answer] = self.client.call("TxnOffsetCommit", version, **identity, **fields)["topics"]
-            code = answer["partitions"][0]["error_code"]
-            if code not in RETRIABLE or time.monotonic() > deadline:
-                return int(code)
-            time.sleep(0.02)
-
-    def end(self, *, committed: bool, epoch: int | None = None) -> dict[str, Any]:
-        return self.ask(
-            "EndTxn", 5, producer_id=self.id, producer_epoch=self.epoch if epoch is None else epoch, committed=committed
-        )
-
-    def finish(self, *, committed: bool) -> None:
-        answer = self.end(committed=committed)
-        assert (answer["error_code"], answer["producer_id"], answer["producer_epoch"]) == (
-            NONE, self.id, self.epoch + 1
-        )  # fmt: skip
-        self.epoch = answer["producer_epoch"]
-
-
 @pytest.fixture
-def producer(client: RawClient) -> Producer:
-    made = Producer(client, unique_topic("id"))
+def producer(client: RawClient) -> RawProducer:
+    made = RawProducer(client, unique_topic("id"))
     client.call("FindCoordinator", 4, key_type=TRANSACTION, coordinator_keys=[made.name])  # creates Kafka's topic
     made.init()
     return made
@@ -132,7 +63,7 @@ def test_the_version_is_a_feature(client: RawClient) -> None:
     assert "transaction.version" not in [each["name"] for each in older["supported_features"]]
 
 
-def test_producing_adds_and_ending_raises_the_epoch(bootstrap: str, producer: Producer, topic: str) -> None:
+def test_producing_adds_and_ending_raises_the_epoch(bootstrap: str, producer: RawProducer, topic: str) -> None:
     for number in range(4):
         for partition in range(2):
             assert producer.write(topic, f"{number}", partition=partition) == NONE
@@ -142,7 +73,7 @@ def test_producing_adds_and_ending_raises_the_epoch(bootstrap: str, producer: Pr
         assert [(message.value() or b"").rstrip(b".") for message in read] == [b"00", b"20"]
 
 
-def test_an_end_may_be_asked_for_again(producer: Producer, topic: str) -> None:
+def test_an_end_may_be_asked_for_again(producer: RawProducer, topic: str) -> None:
     assert producer.write(topic, "a") == NONE
     epoch = producer.epoch
     producer.finish(committed=True)
@@ -151,22 +82,22 @@ def test_an_end_may_be_asked_for_again(producer: Producer, topic: str) -> None:
     assert producer.end(committed=False, epoch=epoch)["error_code"] == INVALID_TXN_STATE
 
 
-def test_nothing_can_be_aborted_but_not_committed(producer: Producer) -> None:
+def test_nothing_can_be_aborted_but_not_committed(producer: RawProducer) -> None:
     assert producer.end(committed=True)["error_code"] == INVALID_TXN_STATE
     producer.finish(committed=False)
 
 
-def test_a_late_batch_is_of_an_epoch_that_is_over(producer: Producer, topic: str) -> None:
+def test_a_late_batch_is_of_an_epoch_that_is_over(producer: RawProducer, topic: str) -> None:
     assert producer.write(topic, "a") == NONE
     epoch = producer.epoch
     producer.finish(committed=True)
     assert producer.write(topic, "next") == NONE  # all markers of the previous transaction are written
-    late = Producer(producer.client, producer.name, producer.id, epoch)
+    late = RawProducer(producer.client, producer.name, producer.id, epoch)
     assert late.write(topic, "late", sequence=1) == INVALID_PRODUCER_EPOCH
     assert late.end(committed=True)["error_code"] == PRODUCER_FENCED
 
 
-def test_a_producer_that_timed_out_continues_with_the_next_epoch(producer: Producer, topic: str) -> None:
+def test_a_producer_that_timed_out_continues_with_the_next_epoch(producer: RawProducer, topic: str) -> None:
     """Kafka 3.9 fences the producer: there, the epoch that aborts its transaction is not its own."""
     producer.init(timeout_ms=200)
     assert producer.write(topic, "a") == NONE
@@ -185,14 +116,14 @@ def test_a_producer_that_timed_out_continues_with_the_next_epoch(producer: Produ
     producer.finish(committed=True)
 
 
-def test_older_clients_add_their_partitions(producer: Producer, topic: str) -> None:
+def test_older_clients_add_their_partitions(producer: RawProducer, topic: str) -> None:
     assert producer.write(topic, "a", version=11) == TRANSACTION_ABORTABLE
     producer.finish(committed=False)
     for version, code in ((4, TRANSACTION_ABORTABLE), (3, INVALID_TXN_STATE)):
         assert producer.commit_offset(unique_topic("group"), topic, 1, version=version) == code
 
 
-def test_committing_offsets_adds_the_group(bootstrap: str, producer: Producer, topic: str) -> None:
+def test_committing_offsets_adds_the_group(bootstrap: str, producer: RawProducer, topic: str) -> None:
     """The next transaction follows immediately: late markers would affect its offsets."""
     group = unique_topic("group")
     for offset in range(6):
@@ -203,10 +134,10 @@ def test_committing_offsets_adds_the_group(bootstrap: str, producer: Producer, t
     assert committed(bootstrap, group, topic) == [4]
 
 
-def test_late_offsets_are_of_an_epoch_that_is_over(bootstrap: str, producer: Producer, topic: str) -> None:
+def test_late_offsets_are_of_an_epoch_that_is_over(bootstrap: str, producer: RawProducer, topic: str) -> None:
     group = unique_topic("group")
     assert producer.commit_offset(group, topic, 1) == NONE
-    late = Producer(producer.client, producer.name, producer.id, producer.epoch)
+    late = RawProducer(producer.client, producer.name, producer.id, producer.epoch)
     producer.finish(committed=True)
     assert producer.commit_offset(group, topic, 2) == NONE
     assert late.commit_offset(group, topic, 3) == INVALID_PRODUCER_EPOCH

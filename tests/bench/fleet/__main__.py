@@ -3,13 +3,15 @@ docs/reports/fleet.md."""
 
 from tests.bench.fleet.costs import COSTS
 from tests.bench.fleet.deaths import deaths
+from tests.bench.fleet.last_stable_offset import last_stable_offset
 from tests.bench.fleet.model import model
 from tests.bench.fleet.takeover import single_writes, takeover
 from tests.bench.fleet.workers import workers
 from tests.bench.parts_program import run_parts
 
 PARTS = {
-    "deaths": deaths, "takeover": takeover, "single writes": single_writes, "workers": workers, **COSTS, "model": model,
+    "deaths": deaths, "takeover": takeover, "single writes": single_writes, "last stable offset": last_stable_offset,
+    "workers": workers, **COSTS, "model": model,
 }  # fmt: skip
 HOW_TO_READ = """\
 What happens when one of three gateways dies, and what a fleet costs. Pulsar, all gateways and the load run on one
@@ -19,6 +21,8 @@ How to size a fleet with these figures: [guides/deploy.md](../guides/deploy.md#h
 * **network cable pulled**: the gateway runs in a network namespace whose link is taken down.
 * **by a single address**: the request reaches a gateway that does not lead the partition, which forwards it.
 * **with a snapshot**: once a second a heartbeat describes the whole fleet, for gateways that start.
+* **the last stable offset**: asked for by a read_committed ListOffsets, from the moment when the next leader is the
+  only one that clients see. In each case the leader is killed three times.
 * **workers**: `kafka-gateway serve --workers` beside a Pulsar of the bench's own that acknowledges records without
   storing them, so that the gateways are the limit. The fleet, groups and topics are in the real Pulsar. Each worker
   leads four of the partitions that are written to, with as many requests in flight whatever the number of workers. The

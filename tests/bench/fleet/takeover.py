@@ -24,10 +24,10 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.settings import PulsarSettings
 from tests.bench.figures import Figures
 from tests.bench.fleet.costs import create
+from tests.bench.fleet.successors import LIMIT_S, Gateways
 from tests.bench.process import cpu_seconds
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
-from tests.support.raw_client import connected
 
 TAKEN_OVER = 1_000
 TITLE = f"Writes to {TAKEN_OVER:,} partitions at once, directly after a takeover"
@@ -42,7 +42,6 @@ SINGLE_TITLE = f"Single writes to {SINGLE} of {LED:,} partitions, by {WRITERS} c
 SINGLE_HEADINGS = ("by", "p50 s", "p99 s", "longest s")
 AT_ONCE = 32
 """The number of producers that Pulsar opens at the same time when there is no gateway: as many as a gateway opens."""
-LIMIT_S = 300.0
 RECORD = b"x" * 100
 Burst = Callable[[str, str], list[float]]
 """(bootstrap address, topic) to the seconds from the first write to each acknowledgement."""
@@ -53,46 +52,10 @@ class _Costs(NamedTuple):
     pulsar_s: float
 
 
-class _Gateways:
-    """Gateways of one namespace, each of which takes over from the one before it."""
-
-    def __init__(self, work_dir: Path, pulsar: PulsarStandalone) -> None:
-        self.namespace = unique_topic("taken-over")
-        self._work_dir = work_dir
-        self._pulsar = pulsar
-        self._started = 0
-        self.leader = self._start()
-
-    def _start(self) -> GatewayProcess:
-        folder = self._work_dir / f"{self.namespace}-{self._started}"
-        self._started += 1
-        sections = {"pulsar": {"namespace": self.namespace}}
-        gateway = GatewayProcess(folder, self._pulsar.service_url, self._pulsar.admin_url, sections)
-        gateway.start()
-        try:
-            gateway.wait_ready()
-        except Exception:
-            gateway.kill()
-            raise
-        return gateway
-
-    def take_over(self, topics: Sequence[str]) -> GatewayProcess:
-        """The leader of all partitions, after the previous leader was killed."""
-        successor = self._start()
-        self.leader.kill()
-        self.leader = successor
-        for topic in topics:
-            _await_sole_leader(successor.bootstrap, topic)
-        return successor
-
-    def close(self) -> None:
-        self.leader.kill()
-
-
 def takeover(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
     """One row for each kind of client, and one for Pulsar without a gateway."""
     topic = unique_topic("led")
-    with closing(_Gateways(work_dir, pulsar)) as gateways:
+    with closing(Gateways(work_dir, pulsar)) as gateways:
         create(gateways.leader.bootstrap, topic, TAKEN_OVER)
         _by_librdkafka(idempotent=False)(gateways.leader.bootstrap, topic)  # Pulsar has loaded the partitions then
         for client, burst in BURSTS.items():
@@ -109,7 +72,7 @@ def takeover(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None
 def single_writes(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
     """Writes to a few of very many partitions that were taken over, as by clients that write now and then."""
     topics = [unique_topic("led") for _ in range(LED // TAKEN_OVER)]
-    with closing(_Gateways(work_dir, pulsar)) as gateways:
+    with closing(Gateways(work_dir, pulsar)) as gateways:
         for topic in topics:
             create(gateways.leader.bootstrap, topic, TAKEN_OVER)
             _by_librdkafka(idempotent=False)(gateways.leader.bootstrap, topic)
@@ -152,18 +115,6 @@ def _note(
 
 def _costs(pulsar: PulsarStandalone, gateway: GatewayProcess) -> _Costs:
     return _Costs(cpu_seconds(gateway.pid), cpu_seconds(pulsar.pid))
-
-
-def _await_sole_leader(bootstrap: str, topic: str) -> None:
-    end_s = time.monotonic() + LIMIT_S
-    with connected(bootstrap) as client:
-        while time.monotonic() < end_s:
-            answer = client.call("Metadata", 9, topics=[{"name": topic}])
-            leaders = {each["leader_id"] for each in answer["topics"][0]["partitions"]}
-            if len(answer["brokers"]) == 1 and leaders == {answer["brokers"][0]["node_id"]}:
-                return
-            time.sleep(0.1)
-    raise TimeoutError("the killed gateway still leads partitions")
 
 
 def _by_librdkafka(*, idempotent: bool) -> Burst:
