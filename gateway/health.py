@@ -32,7 +32,7 @@ class _BoundedServer(web.Server):
     """An HTTP server whose connections have a bounded number and a bounded life."""
 
     def __init__(self, handler: Handler) -> None:
-        super().__init__(handler, access_log=None)
+        super().__init__(handler, access_log=None, lingering_time=0)  # the rest of a body is not waited for
         self._ends: dict[web.RequestHandler, asyncio.TimerHandle] = {}
         """The oldest connection comes first."""
 

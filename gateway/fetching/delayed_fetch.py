@@ -345,7 +345,7 @@ class DelayedFetch:
             row = PartitionAnswer(fetched)
             row.preferred_read_replica = part.preferred_reader
             return row
-        if part.error or partition_log is None:
+        if part.error or partition_log is None or partition_log.closed:  # perhaps since it was looked at
             return PartitionAnswer(fetched, error_code=part.error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
         # An offset beyond the end is not refused here: it is an error only after the broker was asked.
         if fetched.offset < partition_log.start.offset:

@@ -33,6 +33,7 @@ class DecodingRoom:
         self._used_bytes = 0
         """The sum of these, with one share for a client that holds more."""
         self._above_share = self._being_decoded = 0
+        self._is_letting_in = False
 
     @property
     def is_empty(self) -> bool:
@@ -47,14 +48,14 @@ class DecodingRoom:
         turn = asyncio.get_running_loop().create_future()
         wanted = DECODED_FACTOR * frame_bytes
         self._waiting[turn] = client, wanted
-        self._let_in()
+        self._let_in_soon()
         try:
             await turn
         except asyncio.CancelledError:
             if self._waiting.pop(turn, None) is None:  # the request already had its turn
                 self.decoded(client, wanted, 0)
             else:
-                self._let_in()
+                self._let_in_soon()
             raise
         return wanted
 
@@ -66,14 +67,21 @@ class DecodingRoom:
     def answered(self, client: Hashable, kept_bytes: int) -> None:
         """The client's requests were answered."""
         self._hold(client, -kept_bytes)
-        self._let_in()
+        self._let_in_soon()
 
     @staticmethod
     def decoded_bytes(frame_bytes: int, values: int) -> int:
         """The maximum memory of a decoded request, from the number of values in its lists."""
         return 2 * frame_bytes + VALUE_BYTES * values
 
+    def _let_in_soon(self) -> None:
+        """Once for all that changes in a turn of the event loop: very many requests may wait, of clients that leave."""
+        if self._waiting and not self._is_letting_in:
+            self._is_letting_in = True
+            asyncio.get_running_loop().call_soon(self._let_in)
+
     def _let_in(self) -> None:
+        self._is_letting_in = False
         passed: set[Hashable] = set()
         for turn, (client, wanted) in list(self._waiting.items()):
             if turn.cancelled() or client in passed:  # a waiting task has not seen it yet

@@ -7,9 +7,9 @@ line says how many were dropped.
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from queue import SimpleQueue
 
 MAX_WAITING_LINES = 2_000
@@ -34,8 +34,15 @@ class LogOutput:
         self._descriptor = descriptor
         self._waiting: SimpleQueue[str | threading.Event] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self.dropped = 0
-        """The number of lines that were dropped so far."""
+        self._refused = 0
+        """Lines for which there was no place in the queue: only the callers of `write` count them."""
+        self._unwritten = 0
+        """Lines that could not be written: only the thread counts them."""
+
+    @property
+    def dropped(self) -> int:
+        """The number of lines that were lost so far."""
+        return self._refused + self._unwritten
 
     def start(self) -> None:
         if self._thread is None:
@@ -47,7 +54,7 @@ class LogOutput:
         if self._waiting.qsize() < MAX_WAITING_LINES:
             self._waiting.put(line)
         else:
-            self.dropped += 1
+            self._refused += 1
 
     debug = info = warning = error = critical = write
 
@@ -63,11 +70,14 @@ class LogOutput:
         reported = 0
         while True:
             lines, flushed = self._next_lines()
-            dropped = self.dropped
-            if dropped > reported:
-                lines.append(self._dropped_line(dropped - reported))
-                reported = dropped
-            self._write_all(lines)
+            missing = self.dropped - reported
+            try:
+                report = [self._dropped_line(missing)] if missing else []
+                unwritten = self._write_all(lines + report)
+                reported += 0 if unwritten else missing
+            except Exception:  # the thread must not end, and a log line about it would come here
+                unwritten = len(lines)
+            self._unwritten += min(unwritten, len(lines))
             for each in flushed:
                 each.set()
 
@@ -83,9 +93,19 @@ class LogOutput:
                 flushed.append(found)
         return lines, flushed
 
-    def _write_all(self, lines: list[str]) -> None:
-        """Lines that cannot be written, because the disk is full or nobody reads them any more, are lost."""
-        rest = "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace")
-        with suppress(OSError):
-            while rest:
+    def _write_all(self, lines: list[str]) -> int:
+        """Returns the number of the last lines that could not be written whole: the disk is full, or nobody reads."""
+        rest = memoryview("".join(f"{line}\n" for line in lines).encode(errors="backslashreplace"))
+        while rest:
+            try:
                 rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:  # another process may have made the pipe non-blocking
+                self._wait_until_writable()
+            except OSError:
+                return bytes(rest).count(b"\n")
+        return 0
+
+    def _wait_until_writable(self) -> None:
+        waiting = select.poll()
+        waiting.register(self._descriptor, select.POLLOUT)
+        waiting.poll()

@@ -56,10 +56,14 @@ log = SparseLog(structlog.get_logger())
 class LogEntry:
     """Record batches from ``base_offset`` up to, not including, ``next_offset``; their offsets are already set."""
 
-    __slots__ = ("base_offset", "data", "next_offset", "position", "size_bytes")
+    __slots__ = ("base_offset", "data", "is_copy", "next_offset", "position", "size_bytes")
 
-    def __init__(self, position: Position, base_offset: int, next_offset: int, data: Buffer) -> None:
+    def __init__(
+        self, position: Position, base_offset: int, next_offset: int, data: Buffer, *, is_copy: bool = False
+    ) -> None:
+        """``is_copy``: replication between clusters wrote it."""
         self.position = position
+        self.is_copy = is_copy
         self.base_offset = base_offset
         self.next_offset = next_offset
         self.data = data
@@ -109,7 +113,8 @@ def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None
     except Exception as error:  # a native producer may have written anything
         log.error("unreadable entry", position=entry.position, reason=str(error) or repr(error))
         data = empty_batch(base_offset, count)
-    return LogEntry(entry.position, base_offset, index + 1, data)
+    is_copy = entry.metadata.HasField("replicated_from")
+    return LogEntry(entry.position, base_offset, index + 1, data, is_copy=is_copy)
 
 
 def _batches(entry: Entry, base_offset: int, count: int, max_bytes: int, chunked: ChunkedMessages | None) -> Buffer:

@@ -16,7 +16,9 @@ these reasons:
    next log begins anew.
 
 A partition that is replicated between clusters is read for each new connection: a client may come from another cluster,
-and copies of what it has written there may arrive at any time.
+and copies of what it has written there may arrive at any time. Whether it is replicated is seen by the broker's cursors
+for copies to other clusters, and by copies from them. Replication can be enabled at any time, so no read serves
+connections for longer than `READ_AGAIN_S`.
 """
 
 from __future__ import annotations
@@ -37,11 +39,12 @@ from gateway.log.writing.producer_ids import ProducerIds
 from gateway.log.writing.producer_scan import Tail, read_tail
 from gateway.log.writing.producer_state import ActiveProducer, AllProducers, ProducerState
 from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames, fence_writers
+from gateway.pulsar.admin_topics import InternalStats
 from protocol.kafka.batch import BatchHeader, iter_headers
 
 REPLICATORS = "pulsar.repl."
-"""The cursor of a broker that copies entries to another cluster: this prefix, and the cluster's name. Copies go both
-ways."""
+"""The cursor of a broker that copies entries to another cluster: this prefix, and the cluster's name."""
+READ_AGAIN_S = 60.0
 
 
 class KnownProducers:
@@ -69,7 +72,7 @@ class KnownProducers:
         self._ids = ids
         self._loading: asyncio.Task[None] | None = None
         self._held: list[BatchHeader] = []
-        self._catch_up = SharedRun(refresh.read_what_others_sent)
+        self._catch_up = SharedRun(self._read_what_others_sent)
         self._names = names
         self._own_producer = own_producer
         self._fenced: tuple[str, ...] = ()
@@ -83,7 +86,7 @@ class KnownProducers:
         """Since then, or earlier, this gateway is the only leader; by the monotonic clock."""
 
         self._is_replicated = False
-        """Copies from other clusters may arrive: as it was when the log's tail was read."""
+        """Copies from other clusters may arrive, as far as it is known."""
 
     def leads_alone(self) -> None:
         """This gateway is the only leader now. The log is closed when that ends."""
@@ -97,7 +100,8 @@ class KnownProducers:
             return False
         others_sent_by = arrived_s
         if not self._is_replicated:
-            others_sent_by = min(arrived_s, self._leads_since + LATE_ARRIVAL_S)
+            all_sent_by = max(self._leads_since + LATE_ARRIVAL_S, time.monotonic() - READ_AGAIN_S)
+            others_sent_by = min(arrived_s, all_sent_by)
         if self._catch_up.covers(others_sent_by) or others_sent_by < self._loading_since:
             return True
         if header.producer_id in self.state:
@@ -167,12 +171,18 @@ class KnownProducers:
         client, admin, limits, _, decoding, turns, _ = self._resources
         async with turns.turn(self, urgent=True):
             self._loading_since = time.monotonic()
-            stats = await self._refresh.read_what_others_sent()
-            self._is_replicated = any(name.startswith(REPLICATORS) for name in stats.cursors)
+            stats = await self._read_what_others_sent()
             tail = Tail(self._end.last, self._taken_over)
             await read_tail(client, admin, self._topic, stats, tail, limits, decoding, self._take)
 
+    async def _read_what_others_sent(self) -> InternalStats:
+        stats = await self._refresh.read_what_others_sent()
+        if any(name.startswith(REPLICATORS) for name in stats.cursors):
+            self._is_replicated = True
+        return stats
+
     def _take(self, entry: LogEntry) -> None:
+        self._is_replicated = self._is_replicated or entry.is_copy
         self._replay(_idempotent(entry))
 
     def _replay(self, headers: list[BatchHeader]) -> None:
@@ -187,6 +197,7 @@ class KnownProducers:
         if self.loaded:
             self._take(entry)
         elif self._loading is not None:  # it follows the tail that is being read
+            self._is_replicated = self._is_replicated or entry.is_copy
             self._held.extend(_idempotent(entry))
 
     def close(self) -> None:

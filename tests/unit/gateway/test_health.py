@@ -45,6 +45,21 @@ async def test_metrics_are_written_in_another_thread(monkeypatch: pytest.MonkeyP
     assert threading.get_ident() not in threads
 
 
+async def test_the_rest_of_a_body_is_not_waited_for() -> None:
+    """A gateway that stops would wait for it, too."""
+    port = free_port()
+    server = HealthServer(HttpSection(host=HOST, port=port), Metrics(), lambda: None, lambda: None)
+    await server.start()
+    try:
+        reader, writer = await asyncio.open_connection(HOST, port)
+        writer.write(b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nabc")
+        answer = await asyncio.wait_for(reader.read(), health.CONNECTION_S / 5)
+        assert answer.startswith(b"HTTP/1.1 405 ")
+        writer.close()
+    finally:
+        await server.stop()
+
+
 async def test_metrics_want_a_token_and_probes_do_not(tmp_path: Path) -> None:
     file, port = tmp_path / "token", free_port()
     settings = HttpSection(host=HOST, port=port, token_file=file)

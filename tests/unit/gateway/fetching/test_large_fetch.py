@@ -92,6 +92,21 @@ async def test_max_wait() -> None:
     assert not any(cast(FakeLog, part.log).waiters for part in scene.parts)
 
 
+async def test_a_log_that_is_closed_before_its_row_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another gateway leads the partition now, and nothing may read the log any more."""
+    logs = [FakeLog(1) for _ in range(PARTITIONS)]
+    scene = Scene(*logs)
+    made = scene.fetch._made
+
+    async def closed_and_made() -> FetchAnswer:
+        logs[-1].closed = True
+        return await made()
+
+    monkeypatch.setattr(scene.fetch, "_made", closed_and_made)
+    rows = await answer(scene.fetch.future)
+    assert rows == [(0, BATCH)] * (PARTITIONS - 1) + [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
+
+
 async def test_the_rows_share_the_room() -> None:
     scene = Scene(*[FakeLog(2) for _ in range(PARTITIONS)], room_bytes=3 * BATCH)
     assert [size_bytes for _, size_bytes in await answer(scene.fetch.future)][:4] == [2 * BATCH, BATCH, 0, 0]

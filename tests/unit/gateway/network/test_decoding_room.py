@@ -50,6 +50,29 @@ async def test_a_client_waits_for_its_own_requests_in_turn(room: DecodingRoom) -
     assert done(waiting) == [True] * 3
 
 
+async def test_the_requests_are_looked_through_once_a_turn(room: DecodingRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client with very many connections may close them all at the same time."""
+    looked = 0
+    may_enter = DecodingRoom._waits_for_large
+
+    def counted(room: DecodingRoom, client: object, wanted: int) -> bool:
+        nonlocal looked
+        looked += 1
+        return may_enter(room, client, wanted)
+
+    monkeypatch.setattr(DecodingRoom, "_waits_for_large", counted)
+    large = await room.enter("a", HUGE)
+    waiting = await entered(room, *[(f"client {number}", HUGE) for number in range(100)])
+    assert looked <= 1 + 100
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await turns()
+    assert looked <= 1 + 200
+    room.decoded("a", large, 0)
+    assert room.is_empty
+
+
 @pytest.mark.parametrize("sizes", [[HUGE, HALF], [HALF] * 8])
 async def test_nobody_waits_for_another_client_that_holds_its_share(room: DecodingRoom, sizes: list[int]) -> None:
     """Its requests wait for Pulsar, and more of them wait for room."""

@@ -45,8 +45,10 @@ def dropped_in(lines: list[str]) -> int:
     return sum(int(line.split()[0]) for line in lines if "dropped" in line)
 
 
-def test_a_pipe_that_nobody_reads_blocks_nothing(pipe: tuple[int, int]) -> None:
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_pipe_that_nobody_reads_blocks_nothing(pipe: tuple[int, int], blocking: bool) -> None:
     read, write = pipe
+    os.set_blocking(write, blocking)
     output = LogOutput(dropped_line, write)
     output.start()
     for number in range(LINES):
@@ -56,6 +58,36 @@ def test_a_pipe_that_nobody_reads_blocks_nothing(pipe: tuple[int, int]) -> None:
     assert lines[0].startswith("line 000000 ")
     assert dropped_in(lines) == output.dropped
     assert output.flush()
+
+
+def test_lines_that_cannot_be_written_are_counted() -> None:
+    """Another descriptor than of the fixture: its reader has gone."""
+    read, write = os.pipe()
+    output = LogOutput(dropped_line, write)
+    output.start()
+    try:
+        os.close(read)
+        for number in range(3):
+            output.info(f"line {number}")
+            assert output.flush()
+            assert output.dropped == number + 1
+    finally:
+        os.close(write)
+
+
+def test_an_exception_does_not_end_the_log(pipe: tuple[int, int]) -> None:
+    def failing_line(count: int) -> str:
+        raise ValueError(count)
+
+    output = LogOutput(failing_line, pipe[1])
+    for number in range(LINES):
+        output.info(str(number))
+    output.start()
+    assert output.flush()
+    assert output.dropped == LINES
+    output.info("line later")
+    assert output.flush()
+    assert output.dropped == LINES + 1, "as long as the line about them cannot be made"
 
 
 def test_not_more_than_a_few_lines_wait(pipe: tuple[int, int]) -> None:
@@ -110,9 +142,11 @@ log_output.FLUSH_S = {DEADLINE_S}
 logs.configure("error")
 for number in range({LINES}):
     structlog.get_logger().error("line", number=number)
+print("logged", flush=True)
 """
     read, write = pipe
-    with subprocess.Popen([sys.executable, "-c", code], stderr=write) as process:
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=write) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"logged\n"  # nobody reads before
         is_complete = partial(_are_all, LINES)
         found = [json.loads(line) for line in read_until(read, is_complete)]
         assert process.wait(DEADLINE_S) == 0

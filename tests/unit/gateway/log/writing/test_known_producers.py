@@ -149,3 +149,34 @@ async def test_a_replicated_partition_is_read_for_each_connection(topic: Topic) 
     await log.prepare(header_of(1), 1)
     topic.write(bytes(batch_of(2)), 1, "pulsar.repl.eu", 0)
     await has_to_read(log)
+
+
+async def test_a_partition_is_read_again_when_replication_may_have_been_enabled(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = log_on(topic, Names())
+    await log.prepare(header_of(1), 1)
+    topic.cursors = ["pulsar.repl.eu"]
+    assert log.ready_for(header_of(2), 2)
+    monkeypatch.setattr(known_producers, "READ_AGAIN_S", 0)
+    assert not log.ready_for(header_of(2), 2)
+    await log.prepare(header_of(2), 2)
+    monkeypatch.undo()
+    topic.write(bytes(batch_of(3)), 1, "pulsar.repl.eu", 0)
+    assert not log.ready_for(header_of(3), 3)
+    await log.prepare(header_of(3), 3)
+    assert await repeated(log, 3) == 0
+    await log.close()
+
+
+async def test_a_copy_shows_that_a_partition_is_replicated(topic: Topic) -> None:
+    """A cluster that only receives copies has no cursor of a replicator."""
+    topic.write(bytes(batch_of(1)), 1, "pulsar.repl.eu", 0)
+    topic.entries[-1][3].replicated_from = "eu"
+    log = log_on(topic, Names())
+    await log.prepare(header_of(1), 1)
+    topic.write(bytes(batch_of(2)), 1, "pulsar.repl.eu", 1)
+    assert not log.ready_for(header_of(2), 2)
+    await log.prepare(header_of(2), 2)
+    assert await repeated(log, 2) == 1
+    await log.close()
