@@ -170,10 +170,13 @@ async def produce_to_each(
 
 async def consume(
     bootstrap: str, topic: str, batch_records: int, start: int, end: int, seconds: float = 0, warm_up_s: float = 0,
-    authority: str | None = None,
+    authority: str | None = None, max_bytes: int = FETCH_MAX_BYTES,
 ) -> Result:  # fmt: skip
-    """Fetch from `start` to `end`, one request at a time; repeatedly for `seconds` if given, else once."""
-    frames = FetchFrames(topic, max_bytes=FETCH_MAX_BYTES, max_wait_ms=LONG_POLL_MS)
+    """Fetch from `start` to `end`, one request at a time; repeatedly for `seconds` if given, else once.
+
+    Each response has one batch if `max_bytes` is 1.
+    """
+    frames = FetchFrames(topic, max_bytes=max_bytes, max_wait_ms=LONG_POLL_MS)
     batch_bytes = len(record_batch(batch_records))
     meter = Meter(batch_records, stop_after=0 if seconds else (end - start) // batch_records)
     offset, requests = start, 0

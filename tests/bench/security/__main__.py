@@ -17,13 +17,14 @@ programs than times and rates do. Figures are medians of rounds in which the sid
   is the additional CPU in percent of what the gateway's own code takes without them, without sockets and Pulsar: the
   median of the rounds, and its confidence interval. The sides take turns in one process, in slices of a hundred
   batches. *whole gateway*: the CPU of a gateway without them, with sockets and Pulsar, for a batch from 20 requests in
-  flight; *both, % of the whole* are the additional µs of both, in percent of it.
+  flight, or for a fetch with one batch; *both, % of the whole* are the additional µs of both, in percent of it.
 * **TLS in haproxy**: haproxy ends it, and speaks plain TCP with the gateway.
 * **Two clusters in one gateway**: the quiet one writes 50 single records a second. The other one sends batches of 160
   records from 200 requests in flight, reads without end, asks for metadata of 200 partitions in bursts of 500 requests
   on ten connections, or connects and goes with 20 connections at once. *another gateway is flooded*: the same flood,
-  but by another gateway on the same machine and Pulsar. What is above that, the clusters share in the gateway. On a
-  machine that others use, these times are mostly those of waiting for a core: compare them with *alone*.
+  but by another gateway on the same machine and Pulsar. What is above that, the clusters share in the gateway. The
+  clients of the flood have the lowest priority, because they would have machines of their own; Pulsar and the gateways
+  still share the cores: compare these times with *alone*. *with a quota*: the cluster that floods may write 5 MB/s.
 * **Work of the gateway before it answers**: from the arrival of a single record to its answer, counted in processor
   time of the event loop, with a Pulsar that answers at once, and without sockets: nothing else that the machine does
   counts. The flood comes from 200 connections (metadata: 40) that are always readable: 1,000 requests in flight,

@@ -18,12 +18,12 @@ from deploy.local.standalone import PulsarStandalone
 from gateway.garbage_collection import GarbageCollection
 from tests.bench.figures import Figures
 from tests.bench.inside.cases import Load
-from tests.bench.inside.fetch import FetchCase, FetchLoad
+from tests.bench.inside.fetch import RECORDS, FetchCase, FetchLoad
 from tests.bench.inside.guarded import guarded_scene
 from tests.bench.inside.produce import ProduceCase, ProduceLoad
 from tests.bench.inside.scene import Scene
 from tests.bench.inside.worker import measured_us, warm_up
-from tests.bench.security.gateways import gateway_on, produce_cost
+from tests.bench.security.gateways import fill, gateway_on, produce_cost, tail_cost
 from tests.bench.servers import create_topic
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
@@ -34,6 +34,8 @@ WHOLE_ROUNDS = 5
 CASES: tuple[ProduceCase | FetchCase, ...] = (
     ProduceCase(1, 20), ProduceCase(10, 20), ProduceCase(160, 20), FetchCase(1), FetchCase(20),
 )  # fmt: skip
+WITHOUT_WHOLE = (FetchCase(20),)
+"""The load generator has no sessions."""
 WITHOUT = "nothing"
 CONFIDENCE = 0.95
 
@@ -51,7 +53,7 @@ class Share(NamedTuple):
 
 def rights(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
     with gateway_on(work_dir, pulsar) as gateway:
-        whole_us = {_name(case): _whole_us(gateway, case) for case in CASES if isinstance(case, ProduceCase)}
+        whole_us = {_name(case): _whole_us(gateway, case) for case in CASES if case not in WITHOUT_WHOLE}
     for case in CASES:
         costs = uvloop.run(_in_turns(case))
         without = costs.pop(WITHOUT)
@@ -65,11 +67,15 @@ def rights(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
         )  # fmt: skip
 
 
-def _whole_us(gateway: GatewayProcess, case: ProduceCase) -> float:
+def _whole_us(gateway: GatewayProcess, case: ProduceCase | FetchCase) -> float:
     """µs of CPU of a whole gateway for such a batch."""
-    topic = unique_topic("bench")
-    create_topic(gateway.bootstrap, topic)
-    costs = [produce_cost([gateway.pid], gateway.bootstrap, topic, case.records) for _ in range(WHOLE_ROUNDS)]
+    topic, pids, bootstrap = unique_topic("bench"), [gateway.pid], gateway.bootstrap
+    create_topic(bootstrap, topic)
+    if isinstance(case, ProduceCase):
+        costs = [produce_cost(pids, bootstrap, topic, case.records) for _ in range(WHOLE_ROUNDS)]
+    else:
+        fill(bootstrap, topic, RECORDS)
+        costs = [tail_cost(pids, bootstrap, bootstrap, topic, RECORDS, max_bytes=1) for _ in range(WHOLE_ROUNDS)]
     return median(float(each["cpu_us"][0]) for each in costs)
 
 

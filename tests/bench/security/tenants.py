@@ -20,19 +20,24 @@ from tests.bench.security.gateways import TAIL_BATCHES, fill, gateway_on, listen
 from tests.bench.servers import create_topic, run_load
 from tests.support.gateway_process import HOST, REPOSITORY, GatewayProcess
 from tests.support.names import unique_topic
+from tests.support.raw_client import connected
 
 QUIET, FLOOD = "quiet", "flood"
-RATE, SPAN_S = 50, 4.0
+RATE, SPAN_S = 50, 6.0
 """Records a second of the quiet cluster."""
 FLOOD_S = SPAN_S + 3.0
 """The flood begins before the measurement, and ends after it."""
 FLOODS_BEFORE_S = 1.5
-ROUNDS = 2
+ROUNDS = 5
 SIZE = 160
 PARTITIONS = 200
 """The number of partitions in a metadata response."""
 PRODUCE, FETCH, METADATA, CONNECTIONS = "produce", "fetch", "metadata", "connections"
+LIMITED = "produce, with a quota"
+QUOTA_BYTES_PER_S = 5_000_000.0
 ALONE = "none"
+LEAST_PRIORITY = ("nice", "-n", "19")
+"""The flood's clients have machines of their own, where it matters. Here they take only what is left of this one."""
 
 
 class _Place(NamedTuple):
@@ -55,7 +60,10 @@ def tenants(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
         create_topic(quiet, topic)
         same = _place(both, listener_address(both, FLOOD))
         elsewhere = _place(other, other.bootstrap)
-        for what in (PRODUCE, FETCH, METADATA, CONNECTIONS):
+        for what in (PRODUCE, FETCH, METADATA, CONNECTIONS, LIMITED):
+            if what == LIMITED:
+                for place in (same, elsewhere):
+                    _limit(place.address)
             rounds = [_round(what, quiet, topic, [same, elsewhere][:: -1 if number % 2 else 1], same)
                       for number in range(ROUNDS)]  # fmt: skip
             _add_row(figures, what, rounds)
@@ -65,6 +73,17 @@ def tenants(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
             "Work of the gateway before it answers the quiet cluster, ms of processor time", ("flood", "p50", "p99"),
             [what, found["p50"], found["p99"]],
         )  # fmt: skip
+
+
+def _limit(address: str) -> None:
+    """A quota for all clients of the cluster."""
+    entity = [{"entity_type": "client-id", "entity_name": None}]
+    quota = [{"key": "producer_byte_rate", "value": QUOTA_BYTES_PER_S, "remove": False}]
+    with connected(address) as client:
+        answer = client.call("AlterClientQuotas", 0, entries=[{"entity": entity, "ops": quota}], validate_only=False)
+    [row] = answer["entries"]
+    if row["error_code"]:
+        raise RuntimeError(f"the quota was refused with error {row['error_code']}")
 
 
 class _Round(NamedTuple):
@@ -96,7 +115,7 @@ def _latency(bootstrap: str, topic: str) -> dict[str, float]:
 @contextmanager
 def _flooding(what: str, place: _Place) -> Iterator[None]:
     name, arguments = _load(what, place)
-    command = [sys.executable, "-W", "ignore", "-m", "tests.bench.load", name, json.dumps(arguments)]
+    command = [*LEAST_PRIORITY, sys.executable, "-W", "ignore", "-m", "tests.bench.load", name, json.dumps(arguments)]
     flood = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         try:
@@ -116,6 +135,7 @@ def _load(what: str, place: _Place) -> tuple[str, dict[str, Any]]:
     records = {"topic": place.topic, "batch_records": SIZE, "warm_up_s": 0.1}
     return {
         PRODUCE: ("kafka.produce", common | records | {"in_flight": 200}),
+        LIMITED: ("kafka.produce", common | records | {"in_flight": 200}),
         FETCH: ("kafka.consume", common | records | {"start": 0, "end": TAIL_BATCHES * SIZE}),
         METADATA: ("flood.metadata", common | {"connections": 10}),
         CONNECTIONS: ("flood.connections", common),
