@@ -276,3 +276,14 @@ async def test_connections_of_a_cluster_that_is_closed_end() -> None:
     server.end_connections(closed.cluster)
     assert [transport.closing for transport in transports] == [True, False]
     assert [*server._shares] == [id(other.cluster)]
+
+
+@pytest.mark.parametrize(("trusted", "closed"), [("10.0.0.0/8", True), ("127.0.0.0/8", False)])
+async def test_only_trusted_peers_may_forward_requests(trusted: str, closed: bool) -> None:
+    """The fake connection comes from loopback. Without TLS its address is all that is known of a peer."""
+    config = Config.model_validate({"fleet": {"forwarding": {"trusted_peers": [trusted]}}})
+    server = KafkaServer(config, cast(Dispatcher, FakeDispatcher()), Metrics())
+    assert config.fleet.forwarding is not None
+    connection, transport = server._peer_entrance(config.fleet.forwarding)(), FakeTransport()
+    connection.connection_made(transport)
+    assert transport.closing is closed
