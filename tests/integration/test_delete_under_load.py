@@ -1,4 +1,6 @@
-"""A topic is deleted while many producers write to it: it does not come back, and a new topic can have its name."""
+"""A topic is deleted while many producers write to it: it does not come back, and a new topic can have its name. What
+the same producers write to another topic is not disturbed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pulsar as native
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from deploy.local.standalone import PulsarStandalone
@@ -35,15 +37,21 @@ def native_writers(server: PulsarStandalone, namespace: str, topic: str) -> Iter
 
 
 @contextmanager
-def kafka_writer(bootstrap: str, topic: str) -> Iterator[None]:
+def kafka_writer(bootstrap: str, topic: str, kept: str, outcomes: list[KafkaError | None]) -> Iterator[None]:
+    """One producer, which never retries, writes to `topic` and to `kept`. The outcomes are those of `kept`."""
     stop = threading.Event()
-    producer = Producer({"bootstrap.servers": bootstrap, "allow.auto.create.topics": False, "linger.ms": 0})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "allow.auto.create.topics": False, "linger.ms": 0, "retries": 0}
+    )
+    producer.list_topics(kept)
 
     def write() -> None:
         while not stop.wait(0.002):
             for partition in range(PARTITIONS):
                 with suppress(BufferError, Exception):
                     producer.produce(topic, b"x", partition=partition)
+            with suppress(BufferError):
+                producer.produce(kept, b"x", partition=0, on_delivery=lambda error, _: outcomes.append(error))
             producer.poll(0)
 
     thread = threading.Thread(target=write)
@@ -53,27 +61,34 @@ def kafka_writer(bootstrap: str, topic: str) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+        outcomes_so_far = len(outcomes)
         producer.purge()
         producer.flush(TIMEOUT_S)
+        del outcomes[outcomes_so_far:]
 
 
 def test_nothing_comes_back(pulsar: PulsarStandalone, tmp_path: Path) -> None:
     namespace = unique_topic("deleted")
     one, other = (gateway_on(pulsar, tmp_path / name, pulsar={"namespace": namespace}) for name in ("one", "other"))
     with running(one), running(other):
+        kept = unique_topic("kept")
+        create_topic(one.bootstrap, kept)
+        outcomes: list[KafkaError | None] = []
         for _ in range(ROUNDS):
-            delete_and_create_again(pulsar, f"kafka/{namespace}", one, other)
+            delete_and_create_again(pulsar, f"kafka/{namespace}", one, other, kept, outcomes)
+        assert outcomes and not any(outcomes), [str(error) for error in outcomes if error]
 
 
 def delete_and_create_again(
-    pulsar: PulsarStandalone, namespace: str, one: GatewayProcess, other: GatewayProcess
-) -> None:
+    pulsar: PulsarStandalone, namespace: str, one: GatewayProcess, other: GatewayProcess, kept: str,
+    outcomes: list[KafkaError | None],
+) -> None:  # fmt: skip
     admin, topic = Admin(pulsar, namespace), unique_topic("deleted")
     create_topic(one.bootstrap, topic, PARTITIONS)
     with ExitStack() as writers:
         writers.enter_context(native_writers(pulsar, namespace, topic))
         for each in (one, other):
-            writers.enter_context(kafka_writer(each.bootstrap, topic))
+            writers.enter_context(kafka_writer(each.bootstrap, topic, kept, outcomes))
         wait_for(lambda: admin.ledgers(f"{topic}-partition-0")[-1] is not None, "it is written to")
         client = AdminClient({"bootstrap.servers": one.bootstrap})
         client.delete_topics([topic])[topic].result(TIMEOUT_S)
