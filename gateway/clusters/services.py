@@ -18,6 +18,7 @@ from gateway.coordination.transactions.cleaning import Cleaning
 from gateway.coordination.transactions.marker_links import MarkerLinks, client_ids
 from gateway.coordination.transactions.newest_connections import NewestConnections
 from gateway.coordination.transactions.reconciliation import Reconciliation
+from gateway.coordination.transactions.stable_offset_lag import last_stable_offset_lag
 from gateway.coordination.transactions.transaction_service import TransactionService
 from gateway.coordination.transactions.verifier import Verifier
 from gateway.dispatch import ServedCluster
@@ -88,6 +89,7 @@ class ClusterServices:
             lambda: group_transactions(self._groups.coordinators.partitions), self._write_markers,
             config.transactions.max_timeout_ms, metrics,
         )  # fmt: skip
+        metrics.last_stable_offset_lag.set_function(lambda: last_stable_offset_lag(self._logs, fleet))
         self._cleaning = Cleaning(fleet, self._logs, self._topics.cached, metrics)
         self.security = new_security(
             client, admin, config.pulsar, config.authorization, lambda: fleet.leads(SECURITY, 0)

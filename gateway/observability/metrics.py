@@ -158,6 +158,9 @@ class Metrics(Collector):
         self.transactions_hanging = self._own(
             "transactions_hanging", "Transactions in partitions led here that no coordinator knows"
         )
+        self.last_stable_offset_lag = self._own(
+            "last_stable_offset_lag", "Offsets behind the first open transaction, largest of the partitions led here"
+        )
         self.uncleanable_partitions = self._own(
             "uncleanable_partitions", "Compacted partitions with transactions, led here, that could not be cleaned"
         )
