@@ -43,6 +43,11 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, config: dict[s
     admin.create_topics([new])[topic].result(TIMEOUT_S)
 
 
+def delete_topic(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(TIMEOUT_S)
+
+
 def list_topics(bootstrap: str, topic: str) -> Any:
     """Metadata of the cluster and this topic."""
     return AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, TIMEOUT_S)
@@ -183,10 +188,11 @@ def consume(bootstrap: str, topic: str, count: int, **options: Any) -> list[Mess
         return take(consumer, count)
 
 
-def watermarks(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
-    """Log start and end offsets, fetched from the broker. librdkafka does not retry this while there is no leader."""
+def watermarks(bootstrap: str, topic: str, partition: int = 0, **config: Any) -> tuple[int, int]:
+    """Log start and end offsets, fetched from the broker. The end is the last stable offset, unless `config` has
+    read_uncommitted. librdkafka does not retry this while there is no leader."""
     deadline = time.monotonic() + TIMEOUT_S
-    with assigned(bootstrap, topic, partition=partition) as consumer:
+    with assigned(bootstrap, topic, partition=partition, **config) as consumer:
         while True:
             try:
                 low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)

@@ -12,7 +12,7 @@ from tests.integration import native
 from tests.integration.confluent import create_topic, delete_records
 from tests.integration.native import Admin, wait_for
 from tests.integration.servers import gateway_on, running
-from tests.integration.transactional import Transactions, read
+from tests.integration.transactional import Transactions, read, transaction_state
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
@@ -103,6 +103,22 @@ def test_behind_deleted_records(gateway: GatewayProcess) -> None:
     assert read(gateway.bootstrap, topic) == []
     one.commit()
     assert read(gateway.bootstrap, topic)[-1] == b"open 4"
+
+
+def test_a_topic_that_was_deleted_in_pulsar(gateway: GatewayProcess, admin: Admin) -> None:
+    """The gateway hears nothing of it: the leader of the partition finds out."""
+    kept, gone = unique_topic("kept"), unique_topic("gone")
+    for topic in (kept, gone):
+        create_topic(gateway.bootstrap, topic)
+    one = Transactions(gateway.bootstrap, gone)
+    one.write(gone, b"gone")
+    one.write(kept, b"first")
+    admin.topic("DELETE", gone, "/partitions?force=true")
+    one.commit()
+    wait_for(lambda: transaction_state(gateway.bootstrap, gone) == "CompleteCommit", "the transaction ends")
+    one.write(kept, b"second")
+    one.commit()
+    assert read(gateway.bootstrap, kept) == [b"first", b"second"]
 
 
 def test_pulsar_does_not_compact_by_itself(gateway: GatewayProcess, admin: Admin) -> None:

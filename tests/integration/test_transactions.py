@@ -13,12 +13,14 @@ from tests.integration.confluent import (
     assigned,
     consume,
     create_topic,
+    delete_topic,
     offsets_of,
     produce,
     read_all_values,
     take,
 )
-from tests.integration.transactional import await_markers
+from tests.integration.native import wait_for
+from tests.integration.transactional import await_markers, read, transaction_state
 from tests.support.names import unique_topic
 
 COMMITTED: dict[str, Any] = {"isolation_level": "read_committed"}
@@ -104,6 +106,26 @@ def test_a_transaction_of_a_dead_producer_times_out(bootstrap: str, topic: str) 
     write(gone, topic, b"gone")
     produce(bootstrap, topic, [Record(b"plain")])
     assert values(bootstrap, topic, 1, **COMMITTED) == [b"plain"]
+
+
+@pytest.mark.parametrize(("commits", "state"), [(True, "CompleteCommit"), (False, "CompleteAbort")])
+def test_a_topic_is_deleted_with_an_open_transaction(bootstrap: str, topic: str, commits: bool, state: str) -> None:
+    """It ends in what is left, and the producer goes on."""
+    name, gone = unique_topic("id"), unique_topic("gone")
+    create_topic(bootstrap, gone, partitions=2)
+    producer = transactional(bootstrap, name)
+    producer.begin_transaction()
+    for partition in range(2):
+        write(producer, gone, b"gone", partition=partition)
+    write(producer, topic, b"kept")
+    delete_topic(bootstrap, gone)
+    end = producer.commit_transaction if commits else producer.abort_transaction
+    end(TIMEOUT_S)
+    wait_for(lambda: transaction_state(bootstrap, name) == state, "the transaction ends")
+    producer.begin_transaction()
+    write(producer, topic, b"next")
+    producer.commit_transaction(TIMEOUT_S)
+    assert read(bootstrap, topic) == [b"kept", b"next"][not commits :]
 
 
 def test_a_transaction_of_nothing(bootstrap: str, topic: str) -> None:

@@ -78,6 +78,15 @@ def read_pairs(
         consumer.close()
 
 
+def transaction_state(bootstrap: str, transactional_id: str) -> str:
+    """Its state as the coordinator describes it, in a cluster of one server."""
+    with connected(bootstrap) as client:
+        [row] = client.call("DescribeTransactions", 0, transactional_ids=[transactional_id])["transaction_states"]
+    assert row["error_code"] == 0, row
+    found: str = row["transaction_state"]
+    return found
+
+
 def await_markers(bootstrap: str) -> None:
     """Wait until no transaction of the cluster lacks markers: they are written after the response to EndTxn."""
     with connected(bootstrap.partition(",")[0]) as client:
