@@ -8,13 +8,16 @@ from functools import partial
 import pytest
 
 from deploy.local.standalone import PulsarStandalone
+from tests.conformance.requests import fetch_fields, fetch_partition
+from tests.conformance.transactions import READ_COMMITTED
 from tests.integration import native
-from tests.integration.confluent import create_topic, delete_records
+from tests.integration.confluent import create_topic, delete_records, watermarks
 from tests.integration.native import Admin, wait_for
 from tests.integration.servers import gateway_on, running
-from tests.integration.transactional import Transactions, read, transaction_state
+from tests.integration.transactional import Transactions, await_markers, read, transaction_state
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
+from tests.support.raw_client import connected
 
 NAMESPACE = "transactions"
 COMPACT = {"cleanup.policy": "compact"}
@@ -103,6 +106,66 @@ def test_behind_deleted_records(gateway: GatewayProcess) -> None:
     assert read(gateway.bootstrap, topic) == []
     one.commit()
     assert read(gateway.bootstrap, topic)[-1] == b"open 4"
+
+
+def test_behind_what_has_expired(gateway: GatewayProcess, admin: Admin) -> None:
+    """Transactions that lie in expired ledgers whole or in part, or stay open there."""
+    topic = unique_topic("expired")
+    create_topic(gateway.bootstrap, topic)
+    gone, across, opened, others = (Transactions(gateway.bootstrap, f"{topic}-{number}") for number in range(4))
+    gone.write(topic, b"aborted 0", b"aborted 1")
+    gone.abort()
+    across.write(topic, b"aborted 3")
+    opened.write(topic, b"open 4")
+    others.write(topic, b"committed 5")
+    others.commit()
+    await_markers(gateway.bootstrap)
+    admin.unload(f"{topic}-partition-0")
+    across.write(topic, b"aborted 7")
+    others.write(topic, b"committed 8")
+    others.commit()
+    admin.truncate(f"{topic}-partition-0")
+    wait_for(lambda: watermarks(gateway.bootstrap, topic) == (7, 7), "the last stable offset is the log's start")
+    restart(gateway, kill=True)
+    assert watermarks(gateway.bootstrap, topic) == (7, 7)
+    assert read(gateway.bootstrap, topic) == []
+    assert read(gateway.bootstrap, topic, committed=False) == [b"aborted 7", b"committed 8"]
+
+    across.abort()
+    opened.write(topic, b"open 11")
+    opened.commit()
+    await_markers(gateway.bootstrap)
+    for kill in (False, True):
+        assert watermarks(gateway.bootstrap, topic) == (7, 13)
+        assert read(gateway.bootstrap, topic) == [b"committed 8", b"open 11"]
+        assert aborted(gateway.bootstrap, topic, 7) == [7]
+        if not kill:
+            restart(gateway, kill=True)
+
+    opened.write(topic, b"open 13")
+    admin.unload(f"{topic}-partition-0")
+    assert watermarks(gateway.bootstrap, topic) == (7, 13)
+    admin.truncate(f"{topic}-partition-0")
+    wait_for(lambda: watermarks(gateway.bootstrap, topic) == (14, 14), "nothing is left, and a transaction is open")
+    assert read(gateway.bootstrap, topic) == []
+    restart(gateway, kill=True)
+    assert watermarks(gateway.bootstrap, topic) == (14, 14)
+    others.write(topic, b"committed 14")
+    others.commit()
+    opened.write(topic, b"open 16")
+    assert read(gateway.bootstrap, topic) == [b"committed 14"]  # of what is still open, nothing before this is left
+    opened.abort()
+    assert read(gateway.bootstrap, topic) == [b"committed 14"]
+
+
+def aborted(bootstrap: str, topic: str, offset: int) -> list[int]:
+    """Where the records begin that a read_committed consumer leaves out from this offset on."""
+    asked = [{"topic": topic, "partitions": [fetch_partition(11, 0, offset)]}]
+    with connected(bootstrap) as client:
+        answer = client.call("Fetch", 11, **fetch_fields(11, asked, isolation_level=READ_COMMITTED))
+    [row] = answer["responses"][0]["partitions"]
+    assert row["error_code"] == 0, row
+    return [max(offset, each["first_offset"]) for each in row["aborted_transactions"]]
 
 
 def test_a_topic_that_was_deleted_in_pulsar(gateway: GatewayProcess, admin: Admin) -> None:
