@@ -32,6 +32,8 @@ from protocol.kafka.messages.security import (
     CreateAclsResponse,
     DeleteAclsRequest,
     DeleteAclsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
 )
 
 _OF_CONFIGS = {
@@ -96,6 +98,15 @@ def _refuse_credentials(
     return AlterUserScramCredentialsResponse(results=results)
 
 
+def _refuse_scram_description(
+    call: Call[DescribeUserScramCredentialsRequest], code: ErrorCode
+) -> DescribeUserScramCredentialsResponse:
+    """As in Kafka, a row for each user, without names."""
+    row = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+    rows = [row(error_code=code, error_message=None)] * len(call.request.users or ())
+    return DescribeUserScramCredentialsResponse(error_code=code, error_message=MESSAGES[code], results=rows)
+
+
 def _refuse_quotas(call: Call[AlterClientQuotasRequest], code: ErrorCode) -> AlterClientQuotasResponse:
     row = AlterClientQuotasResponse.EntryData
     entries = [
@@ -117,7 +128,7 @@ def _refuse_quota_description(call: Call, code: ErrorCode) -> Any:
 DESCRIBE_ACLS = needs_cluster(AclOperation.DESCRIBE, with_error_and_text)
 CREATE_ACLS = needs_cluster(AclOperation.ALTER, _refuse_creations)
 DELETE_ACLS = needs_cluster(AclOperation.ALTER, _refuse_deletions)
-DESCRIBE_SCRAM = needs_cluster(AclOperation.DESCRIBE, with_error_and_text)
+DESCRIBE_SCRAM = needs_cluster(AclOperation.DESCRIBE, _refuse_scram_description)
 ALTER_SCRAM = needs_cluster(AclOperation.ALTER, _refuse_credentials)
 DESCRIBE_QUOTAS = needs_cluster(AclOperation.DESCRIBE_CONFIGS, _refuse_quota_description)
 ALTER_QUOTAS = needs_cluster(AclOperation.ALTER_CONFIGS, _refuse_quotas)

@@ -24,6 +24,8 @@ from gateway.requests.reply import Reply
 from protocol.kafka.acl import NOT_ASKED, AclOperation, ResourceType
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreateTopicsRequest,
@@ -243,6 +245,23 @@ def _refuse_elections(call: Call[ElectLeadersRequest], code: ErrorCode) -> Elect
     return ElectLeadersResponse(error_code=code, replica_election_results=rows)
 
 
+_Reassigned = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+_reassignments = TopicRows(
+    AclOperation.ALTER, "topics", "responses", _Reassigned,
+    lambda **fields: _Reassigned.ReassignablePartitionResponse(
+        error_message=MESSAGES[ErrorCode.CLUSTER_AUTHORIZATION_FAILED], **fields
+    ),
+)  # fmt: skip
+
+
+def _refuse_reassignments(
+    call: Call[AlterPartitionReassignmentsRequest], code: ErrorCode
+) -> AlterPartitionReassignmentsResponse:
+    """With each partition: Java's client reports an unknown error if one is missing."""
+    rows = [_reassignments.refused(row, code) for row in call.request.topics or ()]
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=MESSAGES[code], responses=rows)
+
+
 ELECT_LEADERS = needs_cluster(AclOperation.ALTER, _refuse_elections)
-ALTER_PARTITION_REASSIGNMENTS = needs_cluster(AclOperation.ALTER, with_error_and_text)
+ALTER_PARTITION_REASSIGNMENTS = needs_cluster(AclOperation.ALTER, _refuse_reassignments)
 LIST_PARTITION_REASSIGNMENTS = needs_cluster(AclOperation.DESCRIBE, with_error_and_text)

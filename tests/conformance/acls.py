@@ -24,6 +24,7 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 2, 3, 4, 5
 ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS = range(2, 12)
 DENY, ALLOW = 2, 3
 CLUSTER_DENIED_CODE = 31
+DENIED_HOST = "127.0.0.2"
 ACL_VERSIONS = range(4)
 KAFKA_SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -144,6 +145,20 @@ def open_cluster(conversation: Conversation) -> None:
             return
         time.sleep(0.02)
     raise AssertionError(answer)
+
+
+@contextmanager
+def where_denied(conversation: Conversation, *operations: int) -> Iterator[None]:
+    """Inside, the client has another address, to which these operations on the cluster are denied. Its usual address
+    keeps its rights, for the clean-up and for Kafka's own broker and controller."""
+    denials = [deny_all_of_cluster(operation) | {"host": DENIED_HOST} for operation in operations]
+    create(conversation, *denials)
+    usual, conversation.client = conversation.client, conversation.connect(source=DENIED_HOST)
+    try:
+        yield
+    finally:
+        conversation.client = usual
+        open_cluster(conversation)
 
 
 def denied_group(conversation: Conversation, operation: int = CREATE) -> str:
