@@ -17,11 +17,13 @@ import pytest
 from deploy.local.kafka import SHORT_SESSIONS, KafkaBroker
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import Record, committed, create_topic, produce
-from tests.integration.servers import running
+from tests.integration.native import Admin, wait_for
+from tests.integration.servers import await_fleet, metric, running
 from tests.integration.transactional import await_markers
 from tests.support.gateway_process import GatewayProcess
 from tests.support.haproxy_fleet import HaproxyFleet, haproxy_fleet
 from tests.support.names import unique_topic
+from tests.support.raw_client import connected
 from tests.support.transaction_history import check
 from tests.support.transactional_copier import Copier, await_copied, committed_values, copying, keep_copying
 from tests.support.transactional_traffic import Traffic
@@ -47,15 +49,19 @@ def own_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarStand
 
 @pytest.fixture(scope="module")
 def fleet(own_pulsar: PulsarStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HaproxyFleet]:
-    """Two gateways, so that the partitions of one move to the other."""
+    """Two gateways, so that the partitions of one move to the other, and one that may join."""
     work_dir = tmp_path_factory.mktemp("fleet")
-    with haproxy_fleet(work_dir, own_pulsar.service_url, own_pulsar.admin_url, 2) as found:
+    with haproxy_fleet(work_dir, own_pulsar.service_url, own_pulsar.admin_url, 2, 1) as found:
         yield found
 
 
-def traffic(*bootstraps: str) -> Traffic:
+def new_topic(bootstrap: str) -> str:
     topic = unique_topic("transactions")
-    create_topic(bootstraps[0], topic, PARTITIONS)
+    create_topic(bootstrap, topic, PARTITIONS)
+    return topic
+
+
+def traffic(topic: str, *bootstraps: str) -> Traffic:
     return Traffic(bootstraps, topic, PARTITIONS, WRITERS)
 
 
@@ -82,10 +88,10 @@ def paused(gateway: GatewayProcess) -> None:
         os.kill(gateway.pid, signal.SIGCONT)
 
 
-def trial(trouble: Callable[[], None], *bootstraps: str) -> None:
-    with traffic(*bootstraps) as going:
+def trial(trouble: Callable[[Traffic], None], *bootstraps: str, topic: str | None = None) -> None:
+    with traffic(topic or new_topic(bootstraps[0]), *bootstraps) as going:
         going.await_commits(COMMITS, RECOVERY_S)
-        trouble()
+        trouble(going)
         going.await_commits(COMMITS, RECOVERY_S)
         history = going.stop()
     check(history)
@@ -93,13 +99,13 @@ def trial(trouble: Callable[[], None], *bootstraps: str) -> None:
 
 def test_nothing_happens_on_kafka(kafka: KafkaBroker) -> None:
     """The history of these clients on Apache Kafka has no violations."""
-    trial(lambda: time.sleep(1.0), kafka.bootstrap)
+    trial(lambda _: time.sleep(1.0), kafka.bootstrap)
 
 
 def test_a_broker_of_kafka_is_killed(tmp_path: Path) -> None:
     with running(KafkaBroker(tmp_path / "kafka", settings=SHORT_SESSIONS)) as broker:
 
-        def bounce() -> None:
+        def bounce(_: Traffic) -> None:
             broker.kill()
             broker.start()
             broker.wait_ready()
@@ -111,7 +117,7 @@ def test_a_broker_of_kafka_is_killed(tmp_path: Path) -> None:
 def test_gateways_fail(fleet: HaproxyFleet, fault: Callable[[GatewayProcess], None]) -> None:
     """Every gateway fails, so that leaders and coordinators are among them."""
 
-    def trouble() -> None:
+    def trouble(_going: Traffic) -> None:
         for _ in range(ROUNDS):
             for gateway in fleet.gateways:
                 fault(gateway)
@@ -119,8 +125,48 @@ def test_gateways_fail(fleet: HaproxyFleet, fault: Callable[[GatewayProcess], No
     trial(trouble, fleet.bootstrap, fleet.single)
 
 
+def test_a_gateway_leaves_and_joins(fleet: HaproxyFleet) -> None:
+    (joining,) = fleet.spares
+
+    def trouble(going: Traffic) -> None:
+        for _ in range(ROUNDS):
+            joining.stop()
+            going.await_commits(COMMITS, RECOVERY_S)
+            joining.start()
+            joining.wait_ready()
+            wait_for(lambda: metric(joining, "kafka_gateway_batches_written_total"), "it leads partitions again")
+
+    with running(joining):
+        await_fleet([*fleet.gateways, joining])
+        topic = new_topic(fleet.bootstrap)
+        while int(joining.config["kafka"]["advertised_port"]) not in leaders(fleet.bootstrap, topic):
+            topic = new_topic(fleet.bootstrap)
+        trial(trouble, fleet.bootstrap, fleet.single, topic=topic)
+
+
+def leaders(bootstrap: str, topic: str) -> set[int]:
+    """The ports of the leaders of the topic's partitions."""
+    with connected(bootstrap) as client:
+        found = client.call("Metadata", 9, topics=[{"name": topic}])
+    ports = {each["node_id"]: int(each["port"]) for each in found["brokers"]}
+    return {ports.get(row["leader_id"], 0) for row in found["topics"][0]["partitions"]}
+
+
+def test_pulsar_unloads_everything(fleet: HaproxyFleet, own_pulsar: PulsarStandalone) -> None:
+    """The partitions, and the topics of coordinators and membership: brokers close all producers and readers."""
+    namespace = f"kafka/{fleet.gateways[0].config['pulsar']['namespace']}"
+
+    def trouble(going: Traffic) -> None:
+        for _ in range(3 * ROUNDS):
+            for each in (namespace, f"{namespace}-gateway"):
+                Admin(own_pulsar).call("PUT", f"namespaces/{each}/unload")
+                going.await_commits(1, RECOVERY_S)
+
+    trial(trouble, fleet.bootstrap, fleet.single)
+
+
 def test_pulsar_is_killed(fleet: HaproxyFleet, own_pulsar: PulsarStandalone) -> None:
-    def trouble() -> None:
+    def trouble(_going: Traffic) -> None:
         for _ in range(ROUNDS):
             own_pulsar.kill()
             own_pulsar.start()
@@ -130,7 +176,7 @@ def test_pulsar_is_killed(fleet: HaproxyFleet, own_pulsar: PulsarStandalone) -> 
 
 
 def test_haproxy_resets_every_connection(fleet: HaproxyFleet) -> None:
-    def trouble() -> None:
+    def trouble(_going: Traffic) -> None:
         for _ in range(5 * ROUNDS):
             fleet.reset_connections()
             time.sleep(0.5)

@@ -20,19 +20,21 @@ FOUND_S = 30.0
 class HaproxyFleet:
     """The addresses for clients: `bootstrap` leads to the gateways' own addresses, `single` is the one of all."""
 
-    def __init__(self, work_dir: Path, service_url: str, admin_url: str, count: int) -> None:
-        first, *advertised = free_ports(count + 1)
+    def __init__(self, work_dir: Path, service_url: str, admin_url: str, count: int, spares: int = 0) -> None:
+        """haproxy knows the `spares`, which a test may start."""
+        first, *advertised = free_ports(count + spares + 1)
         single = free_port()
         self.bootstrap, self.single = f"{HOST}:{first}", f"{HOST}:{single}"
         pulsar = {"namespace": unique_topic("haproxy")}
-        self.gateways = [
+        gateways = [
             GatewayProcess(
                 work_dir / f"gateway{number}", service_url, admin_url, {"pulsar": pulsar, **_listeners(port, single)}
             )
             for number, port in enumerate(advertised)
         ]
-        own = [Backend(HOST, int(each.config["kafka"]["port"]), _http_port(each)) for each in self.gateways]
-        shared = [Backend(HOST, _listener(each, "single"), _http_port(each)) for each in self.gateways]
+        self.gateways, self.spares = gateways[:count], gateways[count:]
+        own = [Backend(HOST, int(each.config["kafka"]["port"]), _http_port(each)) for each in gateways]
+        shared = [Backend(HOST, _listener(each, "single"), _http_port(each)) for each in gateways]
         work_dir.mkdir(parents=True, exist_ok=True)
         (work_dir / "each.cfg").write_text(haproxy_config(own, HOST, first))
         (work_dir / "single.cfg").write_text(single_address_config(shared, HOST, single))
@@ -80,8 +82,10 @@ class HaproxyFleet:
 
 
 @contextmanager
-def haproxy_fleet(work_dir: Path, service_url: str, admin_url: str, count: int) -> Iterator[HaproxyFleet]:
-    fleet = HaproxyFleet(work_dir, service_url, admin_url, count)
+def haproxy_fleet(
+    work_dir: Path, service_url: str, admin_url: str, count: int, spares: int = 0
+) -> Iterator[HaproxyFleet]:
+    fleet = HaproxyFleet(work_dir, service_url, admin_url, count, spares)
     try:
         fleet.start()
         yield fleet

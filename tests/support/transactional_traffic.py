@@ -124,6 +124,7 @@ class Writer(_Client):
                 self._until_answered(producer.commit_transaction)
                 outcome = Outcome.COMMITTED
             else:
+                producer.flush(CALL_TIMEOUT_S)  # an abort would drop what is not sent yet
                 self._until_answered(producer.abort_transaction)
         except KafkaException as error:
             return self._after(producer, error)
