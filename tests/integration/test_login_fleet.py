@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,9 @@ from confluent_kafka.cimpl import NewTopic
 from deploy.local.certificates import Authority, Issued
 from deploy.local.process import free_port
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
+from protocol.kafka.errors import ErrorCode
+from tests.conformance.records import batch, records
+from tests.conformance.requests import fetch_fields, fetch_partition, produce_fields
 from tests.integration.confluent import TIMEOUT_S
 from tests.integration.native import wait_for
 from tests.integration.secured import PASSWORD, USER
@@ -34,6 +39,9 @@ LIMITED = "bob"
 """Has the rights that ACLs give; the other user may do everything."""
 GROUPS = 12
 """So many that each gateway leads some."""
+REVOKED_WITHIN_S = 5.0
+"""It takes milliseconds, and is meant to take less than a second. But on a busy machine Pulsar alone, which stores the
+change and sends it to the gateways, may need seconds for it."""
 
 
 class Pair:
@@ -80,13 +88,12 @@ class Pair:
             "sasl.username": USER, "sasl.password": PASSWORD,
         }  # fmt: skip
 
-
     @contextlib.contextmanager
     def logged_in(self, user: str, number: int = 0) -> Iterator[RawClient]:
         """A connection to the gateway with this number."""
         context = ssl.create_default_context(cafile=str(self.authority.certificate))
         port = self.gateways[number].config["kafka"]["listeners"][0]["port"]
-        with connected(f"{HOST}:{port}", tls=(context, HOST)) as client:
+        with connected(f"{HOST}:{port}", timeout_s=TIMEOUT_S, tls=(context, HOST)) as client:
             assert client.call("SaslHandshake", 1, mechanism="PLAIN")["error_code"] == 0
             token = f"\0{user}\0{PASSWORD}".encode()
             assert client.call("SaslAuthenticate", 1, auth_bytes=token)["error_code"] == 0
@@ -118,11 +125,12 @@ def test_requests_are_forwarded_by_tls(pair: Pair) -> None:
             read |= {message.value() or b"" for message in messages}
 
 
-def allow(client: RawClient, resource_type: ResourceType, name: str) -> None:
+def allow(
+    client: RawClient, resource_type: ResourceType, name: str, operation: AclOperation = AclOperation.READ
+) -> None:
     creation = {
         "resource_type": resource_type, "resource_name": name, "resource_pattern_type": PatternType.PREFIXED,
-        "principal": f"User:{LIMITED}", "host": "*", "operation": AclOperation.READ,
-        "permission_type": Permission.ALLOW,
+        "principal": f"User:{LIMITED}", "host": "*", "operation": operation, "permission_type": Permission.ALLOW,
     }  # fmt: skip
     answer = client.call("CreateAcls", 3, creations=[creation])
     assert [row["error_code"] for row in answer["results"]] == [0]
@@ -167,6 +175,68 @@ def test_the_leader_of_a_group_knows_the_rights_of_members_of_another_gateway(pa
         [member] = group["members"]
         targets = [row["topic_name"] for row in member["target_assignment"]["topic_partitions"]]
         assert (group["error_code"], targets) == (0, names[:1])
+
+
+def written(client: RawClient, topic: str, partition: int) -> ErrorCode:
+    answer = client.call("Produce", 7, **produce_fields(7, {topic: {partition: batch(records(1))}}))
+    [topic_row] = answer["responses"]
+    return ErrorCode(topic_row["partition_responses"][0]["error_code"])
+
+
+def fetched(client: RawClient, topic: str, partition: int) -> tuple[set[ErrorCode], int]:
+    """The errors of a fetch from the start that waits for records, and the size of what it got."""
+    wanted = [{"topic": topic, "partitions": [fetch_partition(11, partition, 0)]}]
+    answer = client.call("Fetch", 11, **fetch_fields(11, wanted, max_wait_ms=120_000, min_bytes=1))
+    rows = [row for each in answer["responses"] for row in each["partitions"]]
+    errors = {ErrorCode(row["error_code"]) for row in [answer, *rows]}
+    return errors - {ErrorCode.NONE}, sum(len(row["records"] or b"") for row in rows)
+
+
+def revoke(client: RawClient, prefix: str) -> None:
+    of_prefix = {
+        "resource_type_filter": ResourceType.TOPIC, "resource_name_filter": prefix,
+        "pattern_type_filter": PatternType.PREFIXED, "principal_filter": None, "host_filter": None,
+        "operation": AclOperation.ANY, "permission_type": Permission.ANY,
+    }  # fmt: skip
+    [answer] = client.call("DeleteAcls", 3, filters=[of_prefix])["filter_results"]
+    assert len(answer["matching_acls"]) == 2, answer
+
+
+def test_a_revoked_right_ends_at_the_other_gateway(pair: Pair) -> None:
+    """For a producer, and for fetches that wait: those that a gateway answers itself, and those of its peer."""
+    prefix = unique_topic("revoked")
+    busy, quiet = f"{prefix}-busy", f"{prefix}-quiet"
+    topics = AdminClient(pair.client)
+    for future in topics.create_topics([NewTopic(name, PARTITIONS) for name in (busy, quiet)]).values():
+        future.result(TIMEOUT_S)
+    with contextlib.ExitStack() as stack:
+        admin, producer = (stack.enter_context(pair.logged_in(user, n)) for n, user in enumerate((USER, LIMITED)))
+        for operation in (AclOperation.READ, AclOperation.WRITE):
+            allow(admin, ResourceType.TOPIC, prefix, operation)
+        pool = stack.enter_context(ThreadPoolExecutor(PARTITIONS))
+        wait_for(lambda: written(producer, busy, 0) is ErrorCode.NONE, "the client may write")
+        waiting: list[Future[tuple[set[ErrorCode], int]]] = []
+        for partition in range(PARTITIONS):
+            consumer = stack.enter_context(pair.logged_in(LIMITED, 1))
+            waiting.append(pool.submit(fetched, consumer, quiet, partition))
+        for number in range(5 * PARTITIONS):  # meanwhile the fetches arrive
+            assert written(producer, busy, number % PARTITIONS) is ErrorCode.NONE
+        revoke(admin, prefix)
+        revoked_s = time.monotonic()
+        while written(producer, busy, 0) is ErrorCode.NONE:
+            assert time.monotonic() < revoked_s + REVOKED_WITHIN_S
+        for partition in range(PARTITIONS):
+            assert written(producer, busy, partition) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert not any(each.done() for each in waiting)
+        for partition in range(PARTITIONS):
+            assert written(admin, quiet, partition) is ErrorCode.NONE
+        # A fetch that the peer answers ends as if it had restarted: the client asks again, and is denied.
+        answers = [each.result(TIMEOUT_S) for each in waiting]
+        assert {size_bytes for _, size_bytes in answers} == {0}
+        denied, begun_again = {ErrorCode.TOPIC_AUTHORIZATION_FAILED}, {ErrorCode.FETCH_SESSION_ID_NOT_FOUND}
+        assert {frozenset(errors) for errors, _ in answers} <= {frozenset(denied), frozenset(begun_again)}
+        with pair.logged_in(LIMITED, 1) as consumer:
+            assert fetched(consumer, quiet, 0) == (denied, 0)
 
 
 REQUEST = b"PROXY TCP4 192.0.2.7 0.0.0.0 5 0\r\n\0\0\0\x0a\0\x12\0\0\0\0\0\x01\xff\xff"
