@@ -20,7 +20,6 @@ from protocol.kafka.messages.topics import CreatePartitionsResponse, CreateTopic
 Mutations = Callable[[Call[Any], Handle, TokenBucket, float, float], Reply]
 """(call, handle, bucket, tokens per second, now in ms)."""
 _EXCEEDED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-_TEXT = "The throttling quota has been exceeded."
 _UNKNOWN_COUNT = -1
 BY_ID_VERSION = 6
 CREATE_STRICT_VERSION, DELETE_STRICT_VERSION, PARTITIONS_STRICT_VERSION = 6, 5, 3
@@ -69,7 +68,7 @@ def _added(call: Call[Any], row: Any) -> int:
 
 def _refuse_creation(row: Any) -> Any:
     return CreateTopicsResponse.CreatableTopicResult(
-        name=row.name, error_code=_EXCEEDED, error_message=_TEXT, num_partitions=_UNKNOWN_COUNT,
+        name=row.name, error_code=_EXCEEDED, error_message=None, num_partitions=_UNKNOWN_COUNT,
         replication_factor=_UNKNOWN_COUNT, configs=[],
     )  # fmt: skip
 
@@ -77,14 +76,12 @@ def _refuse_creation(row: Any) -> Any:
 def _refuse_deletion(row: Any) -> Any:
     name, topic_id = (row, None) if isinstance(row, str) else (row.name, row.topic_id)
     return DeleteTopicsResponse.DeletableTopicResult(
-        name=name, topic_id=topic_id, error_code=_EXCEEDED, error_message=_TEXT
+        name=name, topic_id=topic_id, error_code=_EXCEEDED, error_message=None
     )
 
 
 def _refuse_partitions(row: Any) -> Any:
-    return CreatePartitionsResponse.CreatePartitionsTopicResult(
-        name=row.name, error_code=_EXCEEDED, error_message=_TEXT
-    )
+    return CreatePartitionsResponse.CreatePartitionsTopicResult(name=row.name, error_code=_EXCEEDED, error_message=None)
 
 
 _create = _charged("topics", "topics", _created, _refuse_creation, CREATE_STRICT_VERSION)

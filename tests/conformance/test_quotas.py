@@ -39,6 +39,9 @@ class Limited:
         self._send(api, version, fields)
         return decode_response(api, version, self._client.read_frame())[1]
 
+    def close(self) -> None:
+        self._client.close()
+
     def send_and_reset(self, api: str, version: int, **fields: Any) -> None:
         """Send a request, and break the connection at once."""
         self._send(api, version, fields)
@@ -59,9 +62,7 @@ def limited(conversation: Conversation, key: str, value: float) -> Iterator[Limi
         set_quota(conversation, entity, op(key, remove=True), 0)
 
 
-def set_quota(
-    conversation: Conversation, entity: dict[str, str | None], change: dict[str, Any], entities: int
-) -> None:
+def set_quota(conversation: Conversation, entity: dict[str, str | None], change: dict[str, Any], entities: int) -> None:
     answer = conversation.client.call("AlterClientQuotas", 1, entries=[entry(entity, change)], validate_only=False)
     assert not answer["entries"][0]["error_code"], answer
     wanted = [component(kind, EXACT, name) for kind, name in entity.items()]
@@ -152,7 +153,7 @@ def test_created_partitions(conversation: Conversation, version: int) -> None:
             "CreateTopics", version, topics=[{"name": name} | rest for name in names], timeout_ms=10_000,
             validate_only=False,
         )  # fmt: skip
-        conversation.say(sorted(row["error_code"] for row in answer["topics"]))
+        conversation.say(sorted((row["error_code"], row["error_message"]) for row in answer["topics"]))
         conversation.say({"waits": answer["throttle_time_ms"] > (0 if version >= 6 else 20_000)})
 
 
@@ -165,8 +166,33 @@ def test_deleted_partitions(conversation: Conversation, version: int) -> None:
     )
     with limited(conversation, "controller_mutation_rate", 1) as client:
         answer = client.call("DeleteTopics", version, topic_names=names, timeout_ms=10_000)
-        conversation.say(sorted(row["error_code"] for row in answer["responses"]))
+        conversation.say(sorted((row["error_code"], row.get("error_message")) for row in answer["responses"]))
         conversation.say({"waits": answer["throttle_time_ms"] > (0 if version >= 5 else 20_000)})
+
+
+@case("CreatePartitions", [1, 2, 3])
+def test_added_partitions(conversation: Conversation, version: int) -> None:
+    """From v3, the request is refused above the quota; in older versions the client is only throttled."""
+    names = [conversation.topic(f"quota-added-{version}-{number}") for number in range(2)]
+    with limited(conversation, "controller_mutation_rate", 1) as client:
+        answer = client.call(
+            "CreatePartitions", version, topics=[{"name": name, "count": 21, "assignments": None} for name in names],
+            timeout_ms=10_000, validate_only=False,
+        )  # fmt: skip
+        conversation.say(sorted((row["error_code"], row["error_message"]) for row in answer["results"]))
+        conversation.say({"waits": answer["throttle_time_ms"] > (0 if version >= 3 else 20_000)})
+
+
+@case("Metadata", [8])
+def test_time_of_requests(conversation: Conversation, version: int) -> None:
+    """The bound of ten seconds is a hundredth of a millisecond. A client waits for a second at most (KIP-124)."""
+    with limited(conversation, "request_percentage", 0.0001) as client:
+        answer = client.call("Metadata", version, topics=[])
+        answered_s, waits_ms = time.monotonic(), answer["throttle_time_ms"]
+        conversation.say({"waits": waits_ms > 0, "longer than a second": waits_ms > 1_000})
+        client.call("Metadata", version, topics=[])
+        conversation.say({"muted": (time.monotonic() - answered_s) * 1_000 > 0.9 * waits_ms})
+        conversation.say(Limited(conversation).call("Metadata", version, topics=[])["throttle_time_ms"])
 
 
 @case("ApiVersions", [0])

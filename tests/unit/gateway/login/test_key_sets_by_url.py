@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -194,7 +195,7 @@ async def test_a_new_key_is_found_but_the_server_is_asked_seldom(
     provider: Provider, keys: TokenKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verifier = TokenVerifier(provider.settings, keys)
-    now_s = key_sets.time.monotonic()
+    now_s = time.monotonic()
     monkeypatch.setattr(key_sets, "time", SimpleNamespace(monotonic=lambda: now_s))
     provider.served = ["second"]
     for _ in range(20):
