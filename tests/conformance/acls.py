@@ -72,16 +72,15 @@ def acl_filter(name: str | None = None, **more: Any) -> dict[str, Any]:
 
 
 def create(conversation: Conversation, *wanted: dict[str, Any]) -> None:
-    """Create ACLs. The response is not compared: Kafka's broker learns of a new ACL from its controller a moment later.
-    """
+    """Create ACLs. The response is not compared: Kafka's broker learns of a new ACL from its controller a moment later."""
     answer = conversation.client.call("CreateAcls", 3, creations=list(wanted))
     assert not any(row["error_code"] for row in answer["results"]), answer
     for each in wanted:
         await_acls(conversation, each["resource_name"], {each["operation"]}.issubset)
 
 
-def await_acls(conversation: Conversation, name: str, holds: Callable[[set[int]], bool]) -> None:
-    """Wait until the operations of a resource's ACLs satisfy `holds`."""
+def await_acls(conversation: Conversation, name: str | None, holds: Callable[[set[int]], bool]) -> None:
+    """Wait until the operations of a resource's ACLs, or of all ACLs, satisfy `holds`."""
     deadline = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < deadline:
         answer = conversation.client.call("DescribeAcls", 3, **acl_filter(name))

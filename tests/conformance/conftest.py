@@ -13,9 +13,11 @@ from deploy.local.standalone import PulsarStandalone
 from tests.clients.api_versions import newest_kafka
 from tests.conformance.acls import servers_with_acls
 from tests.conformance.conversation import Pair, Server
+from tests.conformance.login_servers import servers_with_logins
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import lone_gateway_on, running
 from tests.support.gateway_process import GatewayProcess
+from tests.support.tokens import Issuer
 
 
 @pytest.fixture(scope="session")
@@ -67,4 +69,19 @@ def newest_pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 def pair_with_acls(secured_pulsar: SecuredPulsar, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two other servers, with an authorizer."""
     with servers_with_acls(secured_pulsar, tmp_path_factory.mktemp("acls")) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="session")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
+    """Signs tokens for `pair_with_logins`."""
+    return Issuer(tmp_path_factory.mktemp("tokens"))
+
+
+@pytest.fixture(scope="session")
+def pair_with_logins(
+    secured_pulsar: SecuredPulsar, issuer: Issuer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pair]:
+    """Two other servers, where clients log in and have the rights of ACLs."""
+    with servers_with_logins(secured_pulsar, issuer, tmp_path_factory.mktemp("logins")) as pair:
         yield pair

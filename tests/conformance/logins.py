@@ -14,7 +14,8 @@ from tests.support.raw_client import ConnectionClosedError
 from tests.support.tokens import Issuer
 from tests.unit.protocol.sasl.test_scram import HonestClient
 
-USERS = {"alice": "alice-secret", "bob": "bob-secret"}
+SUPER_USER = "root"
+USERS = {"alice": "alice-secret", "bob": "bob-secret", SUPER_USER: "root-secret"}
 SCRAM = [mechanism.value for mechanism in Mechanism]
 MECHANISMS = ["PLAIN", *SCRAM, "OAUTHBEARER"]
 REAUTH_MS = 600_000

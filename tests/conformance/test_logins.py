@@ -1,29 +1,16 @@
-"""SaslHandshake (key 17) v0 and v1, SaslAuthenticate (key 36) v0 to v2: every way to log in, and to fail.
-
-Both servers have a listener with SASL in addition to their own, the same users, and the keys of the same tokens.
-"""
+"""SaslHandshake (key 17) v0 and v1, SaslAuthenticate (key 36) v0 to v2: every way to log in, and to fail."""
 
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from deploy.local.kafka import HOST, KafkaBroker
-from deploy.local.process import free_port
-from deploy.local.standalone import PulsarStandalone
 from protocol.sasl.scram import ScramMechanism as Mechanism
-from tests.conformance.conversation import Conversation, Pair, Server, case
+from tests.conformance.conversation import Conversation, Pair, case
 from tests.conformance.logins import (
-    MECHANISMS,
-    REAUTH_MS,
     SCRAM,
     SOFTWARE,
     TOO_LARGE,
@@ -36,81 +23,14 @@ from tests.conformance.logins import (
     signed,
     then_metadata,
 )
-from tests.integration.servers import gateway_on, running
-from tests.support import jaas
 from tests.support.raw_client import encode_request
 from tests.support.tokens import Issuer
 from tests.unit.protocol.sasl.test_scram import HonestClient
 
 
 @pytest.fixture(scope="module")
-def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
-    return Issuer(tmp_path_factory.mktemp("tokens"))
-
-
-@pytest.fixture(scope="module")
-def key_set(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("keys") / "keys.json"
-    row = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(issuer.key.public_key()))
-    file.write_text(json.dumps({"keys": [row | {"kid": "one", "alg": "RS256", "use": "sig"}]}))
-    return file
-
-
-@pytest.fixture(scope="module")
-def kafka_with_sasl(key_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    plain, sasl, controller = (free_port(HOST) for _ in range(3))
-    prefix = "listener.name.sasl"
-    settings = {
-        "listeners": f"PLAINTEXT://{HOST}:{plain},SASL://{HOST}:{sasl},CONTROLLER://{HOST}:{controller}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{plain},SASL://{HOST}:{sasl}",
-        "controller.quorum.voters": f"1@{HOST}:{controller}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
-        f"{prefix}.sasl.enabled.mechanisms": ",".join(MECHANISMS),
-        f"{prefix}.plain.sasl.jaas.config": jaas.plain_users(USERS),
-        f"{prefix}.oauthbearer.sasl.jaas.config": jaas.BEARER_SERVER,
-        f"{prefix}.oauthbearer.sasl.server.callback.handler.class": jaas.BEARER_VALIDATOR,
-        f"{prefix}.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": key_set.as_uri(),
-        "sasl.oauthbearer.jwks.endpoint.url": key_set.as_uri(),
-        **{f"{prefix}.{each.lower()}.sasl.jaas.config": jaas.SCRAM_SERVER for each in SCRAM},
-        **{f"{prefix}.{each.lower()}.connections.max.reauth.ms": str(REAUTH_MS) for each in MECHANISMS},
-    }
-    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"), plain, settings)
-    with running(broker):
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        changes: list[Any] = [
-            UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4_096), password.encode())
-            for user, password in USERS.items()
-            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-        ]
-        for change in changes:
-            for future in admin.alter_user_scram_credentials([change]).values():
-                future.result(30)
-        yield f"{HOST}:{sasl}"
-
-
-@pytest.fixture(scope="module")
-def gateway_with_sasl(
-    pulsar: PulsarStandalone, key_set: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    port = free_port(HOST)
-    listener = {
-        "name": "sasl", "host": HOST, "port": port, "protocol": "SASL_PLAINTEXT", "mechanisms": MECHANISMS,
-    }  # fmt: skip
-    server = gateway_on(
-        pulsar, tmp_path_factory.mktemp("gateway"),
-        pulsar={"namespace": f"logins-{uuid.uuid4().hex[:6]}"},  # otherwise it would join the fleet of the other tests
-        kafka={"host": HOST, "port": free_port(HOST), "listeners": [listener]},
-        security={"users": USERS, "tokens": {"jwks_file": str(key_set)}, "max_reauth_ms": REAUTH_MS},
-    )  # fmt: skip
-    with running(server):
-        yield f"{HOST}:{port}"
-
-
-@pytest.fixture(scope="module")
-def pair(kafka_with_sasl: str, gateway_with_sasl: str) -> Pair:
-    run = uuid.uuid4().hex[:6]
-    kafka = Server("kafka", kafka_with_sasl, f"c{run}k-")
-    return Pair(kafka, Server("gateway", gateway_with_sasl, f"c{run}g-"), apply_table=True)
+def pair(pair_with_logins: Pair) -> Pair:
+    return pair_with_logins
 
 
 # Logging in
@@ -331,9 +251,9 @@ def test_again_as_the_same(conversation: Conversation, version: int) -> None:
 
 @case("SaslAuthenticate", [0, 2])
 def test_again_as_another(conversation: Conversation, version: int) -> None:
-    for user, password in USERS.items():
+    for user in ("alice", "bob"):
         shake_hands(conversation, "PLAIN")
-        authenticate(conversation, plain(user, password), version)
+        authenticate(conversation, plain(user, USERS[user]), version)
     then_metadata(conversation)
 
 
