@@ -17,8 +17,10 @@ from confluent_kafka.admin import AdminClient
 
 from deploy.local.process import ChildProcess, free_port
 from tests.integration.native import wait_for
-from tests.integration.test_login import round_trip
+from tests.integration.secured import write_properties
+from tests.integration.test_login import JAVA, new_topic, round_trip
 from tests.support.gateway_process import HOST
+from tests.support.java_clients import JavaClients
 from tests.support.kafka_tools import KafkaTools, compile_tools
 from tests.support.names import unique_topic
 
@@ -78,10 +80,25 @@ def test_kafkas_tools_get_in(dev: Dev, tmp_path: Path) -> None:
         assert granted.status == 0, granted.text
 
 
-def test_spark_has_its_options(dev: Dev) -> None:
-    options = json.loads((dev.data / "secure" / "spark.json").read_text())
-    assert options["kafka.bootstrap.servers"] == dev.bootstrap
-    assert options["kafka.security.protocol"] == "SASL_SSL" and "token:" in options["kafka.sasl.jaas.config"]
+def test_java_gets_in(dev: Dev, tmp_path: Path) -> None:
+    """A producer with the properties for Java, and a consumer with the options of PySpark: those that begin with
+    `kafka.` are all that Spark passes to its Kafka client."""
+    options: dict[str, str] = json.loads((dev.data / "secure" / "spark.json").read_text())
+    assert all(name.startswith("kafka.") for name in options)
+    of_spark = {name.removeprefix("kafka."): value for name, value in options.items()}
+    write_properties(tmp_path / "spark.properties", of_spark)
+    topic = new_topic(dict(dev.librdkafka), partitions=2)
+    clients, version = JavaClients(tmp_path / "java"), JAVA["3.9.2"]
+    of_java = dev.data / "secure" / "client.properties"
+    events = [
+        *clients.run(version, dev.bootstrap, [f"produce:{topic}:none:true"], of_java),
+        *clients.run(version, of_spark["bootstrap.servers"], [f"consume:{topic}:80"], tmp_path / "spark.properties"),
+    ]
+    produced, consumed = (
+        sorted((each["partition"], each["offset"]) for each in events if each["event"] == kind)
+        for kind in ("produced", "consumed")
+    )
+    assert produced == consumed and len(produced) == 80
 
 
 def test_the_groups_command_gets_in(dev: Dev) -> None:
