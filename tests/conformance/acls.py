@@ -72,7 +72,7 @@ def acl_filter(name: str | None = None, **more: Any) -> dict[str, Any]:
 
 
 def create(conversation: Conversation, *wanted: dict[str, Any]) -> None:
-    """Create ACLs. The response is not compared: Kafka's broker learns of a new ACL from its controller a moment later."""
+    """Create ACLs. The response is not compared: Kafka's broker learns of it from its controller a moment later."""
     answer = conversation.client.call("CreateAcls", 3, creations=list(wanted))
     assert not any(row["error_code"] for row in answer["results"]), answer
     for each in wanted:
