@@ -207,8 +207,9 @@ class Metrics(Collector):
         for kind, name, text, tally in self._tallies:
             yield kind(name, text, value=tally.value)  # type: ignore[call-arg]
         yield CounterMetricFamily(
-            f"{PREFIX}log_lines_dropped", "Lines of the log that were lost: nobody read them in time, or they could not be written", value=dropped_lines()
-        )
+            f"{PREFIX}log_lines_dropped", "Lines of the log that were lost: not read in time, or not written",
+            value=dropped_lines(),
+        )  # fmt: skip
         latency = HistogramMetricFamily(
             f"{PREFIX}request_latency_seconds", "Time from reading the whole request to encoding its response",
             labels=("api", "version"),
