@@ -10,9 +10,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
+
 import gateway
 import protocol
 from gateway.log.transactions import log_transactions
+from tests.bench.inside import scene as inside_scene
+from tests.bench.inside.cases import CASES
+from tests.bench.inside.worker import warm_up
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.log_scene import Scene, append, batch
 
@@ -50,7 +55,11 @@ def counted() -> Iterator[Counter[str]]:
 def of_transactions(found: Counter[str]) -> float:
     """Of each batch."""
     assert sum(found.values()) > 100 * BATCHES
-    return sum(count for file, count in found.items() if file.startswith(TRANSACTIONS)) / BATCHES
+    return in_transactions(found) / BATCHES
+
+
+def in_transactions(found: Counter[str]) -> int:
+    return sum(count for file, count in found.items() if file.startswith(TRANSACTIONS))
 
 
 async def test_writing_without_transactions(scene: Scene) -> None:
@@ -74,3 +83,25 @@ async def test_following_and_reading_without_transactions(scene: Scene) -> None:
             assert scene.log.reader.read(number, 1 << 20, before=scene.log.transactions.last_stable_offset) is not None
     assert scene.log.end_offset == BATCHES + 1
     assert of_transactions(found) <= READ
+
+
+@pytest.mark.parametrize(
+    "case", ["produce 1 from 20", "produce 160 from 20", "fetch in a session of 1", "read from the start"]
+)
+async def test_share_of_a_whole_gateway(case: str) -> None:
+    """From the client's bytes to Pulsar's and back, but for sockets: within 1 %."""
+    gateway_without_sockets = inside_scene.Scene()
+    gateway_without_sockets.fleet.beat()
+    load = CASES[case](gateway_without_sockets)
+    await warm_up(load)
+    found: Counter[str] = Counter()
+    batches = 0
+    while batches < 2 * BATCHES:
+        step = load.next_step()
+        with counted() as more:
+            await step.run()
+        found += more
+        batches += step.batches
+    await load.until_all_answered()
+    assert sum(found.values()) > 500 * batches
+    assert in_transactions(found) <= 0.01 * sum(found.values())
