@@ -1,13 +1,15 @@
 """Compacted topics with transactions on a real Pulsar: what the gateway removes by compaction, and what clients then
 read."""
 
+import threading
 from pathlib import Path
 
 from deploy.local.standalone import PulsarStandalone
+from tests.integration.admin_proxy import AdminProxy
 from tests.integration.confluent import create_topic
 from tests.integration.native import Admin, wait_for
 from tests.integration.servers import gateway_on, running
-from tests.integration.test_compaction import drop_uncompacted, part
+from tests.integration.test_compaction import alter, compact, drop_uncompacted, part
 from tests.integration.transactional import Transactions, read_pairs
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
@@ -85,6 +87,57 @@ def test_a_changelog_stays_small_and_right(pulsar: PulsarStandalone, tmp_path: P
         drop_and_restart(admin, gateway, topic)
         assert values_by_key(read_pairs(gateway.bootstrap, topic)) == expected
         assert values_by_key(read_pairs(gateway.bootstrap, topic, committed=False)) == expected
+
+
+def test_a_gateway_is_killed_before_pulsar_compacts(pulsar: PulsarStandalone, tmp_path: Path) -> None:
+    """What it wanted to remove has tombstones. Pulsar compacts before a gateway has looked at the topic again."""
+    topic, namespace = unique_topic("changelog"), unique_topic("cleaned")
+    admin, asked = Admin(pulsar, f"kafka/{namespace}"), threading.Event()
+
+    def passes(method: str, path: str) -> bool:
+        compacts = method == "PUT" and path.endswith("/compaction")
+        if compacts:
+            asked.set()
+        return not compacts
+
+    with AdminProxy(pulsar.admin_url).running() as proxy:
+        proxy.passes = passes
+        gateway = GatewayProcess(tmp_path, pulsar.service_url, proxy.url, {"pulsar": {"namespace": namespace}})
+        with running(gateway):
+            create_topic(gateway.bootstrap, topic, config=COMPACT | {"segment.bytes": str(1 << 30)})
+            producer, other = (
+                Transactions(gateway.bootstrap, unique_topic("writer"), transaction_timeout_ms=600_000)
+                for _ in range(2)
+            )
+            producer.write(topic, b"kept", key=b"cold 0")
+            producer.write(topic, b"kept", key=b"cold 1")
+            producer.commit()
+            producer.write(topic, b"aborted", key=b"cold 1")
+            producer.abort()
+            write_rounds(producer, topic, 6, b"last")
+            alter(gateway, topic, "segment.bytes", COMPACT["segment.bytes"])
+            other.write(topic, b"open", key=b"cold 0")  # and now the log is looked at
+            assert asked.wait(CLEANED_WITHIN_S), "the gateway asks for the compaction"
+            kill_and_start(gateway)
+            expected = {b"cold 0": [b"kept"], b"cold 1": [b"kept"]}
+            expected |= {b"hot %d" % key: [b"last"] for key in range(10)}
+            found = values_by_key(read_pairs(gateway.bootstrap, topic))
+            assert {key: values[-1:] for key, values in found.items()} == expected
+            assert compacted_ledger(admin, topic) < 0
+            compact(admin, topic)
+            kill_and_start(gateway)
+            assert values_by_key(read_pairs(gateway.bootstrap, topic)) == expected
+            other.commit()
+            expected[b"cold 0"].append(b"open")
+            assert values_by_key(read_pairs(gateway.bootstrap, topic)) == expected
+            drop_and_restart(admin, gateway, topic)
+            assert values_by_key(read_pairs(gateway.bootstrap, topic)) == expected
+
+
+def kill_and_start(gateway: GatewayProcess) -> None:
+    gateway.kill()
+    gateway.start()
+    gateway.wait_ready()
 
 
 def drop_and_restart(admin: Admin, gateway: GatewayProcess, topic: str) -> None:
