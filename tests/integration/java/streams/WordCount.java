@@ -1,5 +1,6 @@
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
@@ -41,7 +42,8 @@ public final class WordCount {
                 .groupBy((key, word) -> word, Grouped.with(Serdes.String(), Serdes.String()))
                 .count(Materialized.<String, Long>as(Stores.inMemoryKeyValueStore("counts"))
                         .withKeySerde(Serdes.String())
-                        .withValueSerde(Serdes.Long()))
+                        .withValueSerde(Serdes.Long())
+                        .withLoggingEnabled(Map.of("segment.bytes", "5000"))) // so that it is compacted soon
                 .toStream()
                 .mapValues(String::valueOf)
                 .to(output, Produced.with(Serdes.String(), Serdes.String()));
