@@ -23,6 +23,8 @@ from tests.support.transactional_copier import committed_messages
 PARTITIONS = 2
 LINES = int(os.environ.get("STREAMS_LINES", "600"))
 WORDS = [f"word{number}" for number in range(7)]
+EARLY = "early"
+"""Counted at the beginning and at the very end: in between, only the compacted part of the changelog has its count."""
 KILLS = 2
 WITHIN_S = 120.0 + LINES / 50
 pytestmark = pytest.mark.timeout(300 + LINES // 50)
@@ -54,6 +56,8 @@ def test_every_word_is_counted_once(bootstrap: str, tmp_path: Path, await_compac
     create_topic(bootstrap, source, PARTITIONS)
     create_topic(bootstrap, target, PARTITIONS)
     lines = [f"{WORDS[number % 7]} {WORDS[number * number % 7]}" for number in range(LINES)]
+    for number in (*range(20), LINES - 1):
+        lines[number] += f" {EARLY}"
     expected = Counter(word for line in lines for word in line.split())
     with WordCount(tmp_path, bootstrap, application_id, source, target) as application:
         for part in range(KILLS + 1):

@@ -35,6 +35,7 @@ public final class WordCount {
         config.put(StreamsConfig.consumerPrefix("session.timeout.ms"), "6000"); // a killed one is missed soon
         config.put(StreamsConfig.consumerPrefix("heartbeat.interval.ms"), "500");
         config.put(StreamsConfig.producerPrefix("transaction.timeout.ms"), "10000");
+        config.put(StreamsConfig.producerPrefix("batch.size"), "4000"); // less than a segment of the changelog
 
         StreamsBuilder builder = new StreamsBuilder();
         builder.stream(input, Consumed.with(Serdes.String(), Serdes.String()))
