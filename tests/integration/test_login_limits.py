@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
+import json
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.integration.confluent import TIMEOUT_S
+from tests.conformance.logins import bearer
+from tests.integration.confluent import TIMEOUT_S, read_all
 from tests.integration.native import wait_for
 from tests.integration.secured import PASSWORD, USER, Secured
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import metric, resident_bytes, running
-from tests.integration.test_login import new_topic
+from tests.integration.test_login import ALLOW_FILES, new_topic
+from tests.support import jaas
 from tests.support.gateway_process import HOST
 from tests.support.kafka_tools import KafkaTools, compile_tools
 from tests.support.raw_client import ConnectionClosedError, RawClient, connected, encode_request
@@ -26,6 +32,8 @@ from tests.support.raw_client import ConnectionClosedError, RawClient, connected
 LOGIN_MS, REAUTH_MS = 3_000, 3_000
 """Enough for a client on a busy machine to log in, and to ask once."""
 LONGER_S = 8.0
+TOKEN_S = 2.5
+"""Less than a session may last: connections end with their token."""
 PER_ADDRESS = 8
 MIB = 1024 * 1024
 UNREAD_BUDGET_BYTES = 32 * MIB
@@ -66,6 +74,32 @@ def log_in(client: RawClient) -> int:
     return int(answer["session_lifetime_ms"])
 
 
+class Numbers:
+    """A producer of numbers, in order."""
+
+    def __init__(self, config: dict[str, Any], topic: str) -> None:
+        self.failed: list[KafkaError] = []
+        self.delivered: list[int] = []
+        self.sent = 0
+        self._topic = topic
+        self._producer = Producer({**config, "enable.idempotence": True})
+
+    def send(self) -> None:
+        self._producer.produce(self._topic, b"%d" % self.sent, on_delivery=self._done)
+        self._producer.poll(0.01)
+        self.sent += 1
+
+    def check(self) -> None:
+        assert self._producer.flush(TIMEOUT_S) == 0
+        assert self.failed == [] and self.delivered == [*range(self.sent)]
+
+    def _done(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failed.append(error)
+        else:
+            self.delivered.append(int(message.value() or b""))
+
+
 # Sessions
 
 
@@ -88,24 +122,11 @@ def test_an_expired_session_serves_nothing(strict: Secured) -> None:
 def test_librdkafka_continues_after_the_end_of_a_session(strict: Secured) -> None:
     """It does not log in again: it is disconnected, reconnects, and loses nothing."""
     config = strict.librdkafka("sasl_tls", "SCRAM-SHA-256")
-    topic = new_topic(config)
-    failed: list[KafkaError] = []
-    delivered: list[int] = []
-
-    def done(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            failed.append(error)
-        else:
-            delivered.append(int(message.value() or b""))
-
-    producer = Producer({**config, "enable.idempotence": True})
-    deadline, sent = time.monotonic() + LONGER_S, 0
+    numbers = Numbers(config, new_topic(config))
+    deadline = time.monotonic() + LONGER_S
     while time.monotonic() < deadline:
-        producer.produce(topic, b"%d" % sent, on_delivery=done)
-        producer.poll(0.01)
-        sent += 1
-    assert producer.flush(TIMEOUT_S) == 0
-    assert failed == [] and delivered == [*range(sent)]
+        numbers.send()
+    numbers.check()
 
 
 def test_java_logs_in_again(strict: Secured, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -131,6 +152,115 @@ def test_java_logs_in_again(strict: Secured, tmp_path_factory: pytest.TempPathFa
             return logins(strict, "again") > before
 
         wait_for(logs_in_again, "the client logs in again", 3 * TIMEOUT_S)
+
+
+# Tokens that expire sooner than sessions have to
+
+
+def log_in_with_token(client: RawClient, strict: Secured) -> None:
+    assert client.call("SaslHandshake", 1, mechanism="OAUTHBEARER")["error_code"] == 0
+    token = strict.issuer.token(USER, lifetime_s=TOKEN_S)
+    answer = client.call("SaslAuthenticate", 2, auth_bytes=bearer(token))
+    assert answer["error_code"] == 0 and 0 < answer["session_lifetime_ms"] <= TOKEN_S * 1000
+
+
+def test_a_connection_ends_with_its_token(strict: Secured) -> None:
+    before = ended(strict, "session expired")
+    with connected(strict.address("sasl")) as client:
+        for _ in range(2):
+            log_in_with_token(client, strict)
+            assert client.call("Metadata", 1, topics=[])["brokers"]
+            time.sleep(TOKEN_S + 0.2)
+        with pytest.raises(ConnectionClosedError):
+            client.call("Metadata", 1, topics=[])
+    assert ended(strict, "session expired") == before + 1
+
+
+def test_librdkafka_continues_with_new_tokens(strict: Secured) -> None:
+    """It asks for a new token in time, and loses nothing when a connection ends with the old one."""
+    topic = new_topic(strict.librdkafka("sasl", "PLAIN"))
+    issued: list[str] = []
+
+    def refresh(_: str) -> tuple[str, float]:
+        issued.append(strict.issuer.token(USER, lifetime_s=TOKEN_S))
+        return issued[-1], time.time() + TOKEN_S
+
+    def ends() -> float:
+        return ended(strict, "session expired") + logins(strict, "again")
+
+    numbers, before = Numbers(strict.librdkafka("sasl_tls", "OAUTHBEARER", oauth_cb=refresh), topic), ends()
+    deadline = time.monotonic() + TIMEOUT_S
+    while ends() < before + 2 or len(issued) < 3:
+        assert time.monotonic() < deadline
+        for _ in range(5):
+            numbers.send()
+    numbers.check()
+    assert read_all(strict.gateway.bootstrap, topic) == [b"%d" % number for number in range(numbers.sent)]
+
+
+SHORT_TOKENS = {
+    "sasl.login.refresh.min.period.seconds": "0", "sasl.login.refresh.buffer.seconds": "0",
+    "sasl.login.refresh.window.factor": "0.5", "sasl.login.refresh.window.jitter": "0",
+}  # fmt: skip
+"""Java renews its token in the middle of its lifetime."""
+
+
+def asking(url: str) -> dict[str, str]:
+    """Java's settings: a file with a token would be read only once."""
+    client = 'required clientId="any" clientSecret="any";'
+    return {
+        "sasl.oauthbearer.token.endpoint.url": url,
+        "sasl.jaas.config": jaas.BEARER_CLIENT.replace("required;", client), "max.block.ms": "10000",
+    }  # fmt: skip
+
+
+@contextlib.contextmanager
+def provider(strict: Secured) -> Iterator[str]:
+    """The URL of an identity provider that gives everyone a new token."""
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            token = strict.issuer.token(USER, lifetime_s=TOKEN_S, iat=int(time.time()), scope="kafka")
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"access_token": token}).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Not to the output of the tests."""
+
+    with http.server.ThreadingHTTPServer((HOST, 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://{HOST}:{server.server_port}/token"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_java_logs_in_again_with_new_tokens(strict: Secured, tmp_path: Path) -> None:
+    topic = new_topic(strict.librdkafka("sasl", "PLAIN"))
+    compile_tools(tmp_path)
+    config = strict.java("sasl_tls", "OAUTHBEARER")
+    before, acknowledged = logins(strict, "again"), set[bytes]()
+    with provider(strict) as url, KafkaTools(tmp_path, strict.address("sasl_tls"), f"{ALLOW_FILES}={url}") as run:
+        with config.open("a") as out:
+            out.writelines(f"{key}={value}\n" for key, value in (SHORT_TOKENS | asking(url)).items())
+
+        def logs_in_again() -> bool:
+            """On a slow machine, a token may expire before the client uses it."""
+            done = run(
+                "org.apache.kafka.tools.VerifiableProducer", "--topic", topic, "--max-messages", "600",
+                "--throughput", "100", "--producer.config", str(config), "--value-prefix", str(len(acknowledged)),
+            )  # fmt: skip
+            rows = [json.loads(line) for line in done.text.splitlines() if line.startswith("{")]
+            found = {row["value"].encode() for row in rows if row["name"] == "producer_send_success"}
+            acknowledged.update(found)
+            return len(found) > 500 and logins(strict, "again") > before
+
+        wait_for(logs_in_again, "the client logs in again")
+    assert acknowledged <= {*read_all(strict.gateway.bootstrap, topic)}
 
 
 # Clients before login
