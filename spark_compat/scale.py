@@ -61,7 +61,7 @@ def main() -> None:
     work_dir = Path(tempfile.mkdtemp(prefix="spark-scale-"))
     began = time.monotonic()
     try:
-        with both_sides(work_dir, None, None) as sides:
+        with both_sides(work_dir, None, None, secured=False) as sides:
             text = _partitions(sides, work_dir)
     finally:
         shutil.rmtree(work_dir, ignore_errors=True)

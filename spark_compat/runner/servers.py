@@ -1,7 +1,7 @@
 """The two sides: Apache Kafka, and the gateway on a real Pulsar; started here, or already running elsewhere."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ from deploy.local.kafka import SHORT_SESSIONS, KafkaBroker
 from deploy.local.standalone import PulsarStandalone
 from tests.support.gateway_process import GatewayProcess
 from tests.support.logins import LISTENERS, Login, Logins
+from tests.support.tls_pulsar import TlsPulsar
 
 READY_TIMEOUT_S = 120.0
 """Long, because Spark uses all cores."""
@@ -117,12 +118,18 @@ class GatewayFaults:
 
 
 @contextmanager
-def both_sides(work_dir: Path, kafka: str | None, gateway: str | None) -> Iterator[tuple[Side, Side]]:
-    """Apache Kafka and the gateway. An address (host:port) names a server that already runs, and is not stopped."""
+def both_sides(
+    work_dir: Path, kafka: str | None, gateway: str | None, *, secured: bool = True
+) -> Iterator[tuple[Side, Side]]:
+    """Apache Kafka and the gateway. An address (host:port) names a server that already runs, and is not stopped.
+
+    The gateway's Pulsar requires TLS and tokens if it is `secured`.
+    """
     logins = Logins(work_dir / "logins")
     with ExitStack() as stack:
         kafka_side = Side("kafka", kafka) if kafka else stack.enter_context(_kafka(work_dir / "kafka", logins))
-        gateway_side = Side("gateway", gateway) if gateway else stack.enter_context(_gateway(work_dir, logins))
+        new = TlsPulsar if secured else PulsarStandalone
+        gateway_side = Side("gateway", gateway) if gateway else stack.enter_context(_gateway(work_dir, logins, new))
         yield kafka_side, gateway_side
 
 
@@ -139,8 +146,8 @@ def _kafka(work_dir: Path, logins: Logins) -> Iterator[Side]:
 
 
 @contextmanager
-def _gateway(work_dir: Path, logins: Logins) -> Iterator[Side]:
-    pulsar = PulsarStandalone(work_dir / "pulsar")
+def _gateway(work_dir: Path, logins: Logins, new_pulsar: Callable[[Path], PulsarStandalone]) -> Iterator[Side]:
+    pulsar = new_pulsar(work_dir / "pulsar")
     gateway = _new_gateway(work_dir / "gateway", pulsar, logins)
     pulsar.start()
     try:
@@ -156,7 +163,10 @@ def _gateway(work_dir: Path, logins: Logins) -> Iterator[Side]:
 
 
 def _new_gateway(work_dir: Path, pulsar: PulsarStandalone, logins: Logins) -> GatewayProcess:
-    return GatewayProcess(work_dir, pulsar.service_url, pulsar.admin_url, logins.gateway_sections())
+    sections = logins.gateway_sections()
+    if isinstance(pulsar, TlsPulsar):
+        sections["pulsar"] = pulsar.gateway_section()
+    return GatewayProcess(work_dir, pulsar.service_url, pulsar.admin_url, sections)
 
 
 def _restart(server: Server, down_s: float) -> None:

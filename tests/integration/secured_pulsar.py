@@ -1,43 +1,25 @@
-"""A Pulsar that requires tokens, checks permissions, and is reached by TLS: the one of all tests of security."""
+"""A Pulsar that requires tokens, checks permissions, and is reached by TLS, for all tests of security."""
 
 from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Any
 
 import pulsar
 from pydantic import SecretStr
 
-from deploy.local.process import free_port
-from deploy.local.secured import BROKER, GATEWAY, LocalSecurity
-from deploy.local.standalone import PulsarStandalone
+from deploy.local.secured import BROKER, GATEWAY
 from gateway.pulsar.settings import PulsarSettings
 from tests.integration.native import Admin
+from tests.support.tls_pulsar import TlsPulsar
 
 ROOT = "root"
 """A super user. Gateways are only administrators of their tenants."""
 
 
-class SecuredPulsar(PulsarStandalone):
+class SecuredPulsar(TlsPulsar):
     def __init__(self, folder: Path) -> None:
-        self.security = LocalSecurity(folder / "security")
-        self._ports_tls = free_port(), free_port()
-        issued = self.security.server_certificate("127.0.0.1")
-        tls = {
-            "brokerServicePortTls": str(self._ports_tls[0]), "webServicePortTls": str(self._ports_tls[1]),
-            "tlsCertificateFilePath": str(issued.certificate), "tlsKeyFilePath": str(issued.key),
-        }  # fmt: skip
-        settings = self.security.pulsar_settings | {"superUserRoles": f"{BROKER},{ROOT}"} | tls
-        super().__init__(folder / "data", settings=settings, token=self.security.token(ROOT))
-
-    @property
-    def service_url(self) -> str:
-        return f"pulsar+ssl://{self.host}:{self._ports_tls[0]}"
-
-    @property
-    def admin_url(self) -> str:
-        return f"https://{self.host}:{self._ports_tls[1]}"
+        super().__init__(folder, super_users=(ROOT, BROKER))
 
     @property
     def root(self) -> Admin:
@@ -53,10 +35,6 @@ class SecuredPulsar(PulsarStandalone):
         """Gateways are administrators of the tenant, and these roles are, too."""
         roles = {"adminRoles": [GATEWAY, *administrators], "allowedClusters": ["standalone"]}
         self.root.call("PUT", f"tenants/{name}", roles)
-
-    def gateway_section(self, role: str = GATEWAY) -> dict[str, Any]:
-        """What a gateway has to know in its section `[pulsar]`, besides the addresses."""
-        return {"token": self.security.token(role), "tls_trust_certs": str(self.security.authority)}
 
     def native_client(self) -> pulsar.Client:
         """Pulsar's own client, as a super user."""
