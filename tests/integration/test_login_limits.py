@@ -251,15 +251,15 @@ def test_java_logs_in_again_with_new_tokens(strict: Secured, tmp_path: Path) -> 
         def logs_in_again() -> bool:
             """On a slow machine, a token may expire before the client uses it."""
             done = run(
-                "org.apache.kafka.tools.VerifiableProducer", "--topic", topic, "--max-messages", "600",
+                "org.apache.kafka.tools.VerifiableProducer", "--topic", topic, "--max-messages", "400",
                 "--throughput", "100", "--producer.config", str(config), "--value-prefix", str(len(acknowledged)),
             )  # fmt: skip
             rows = [json.loads(line) for line in done.text.splitlines() if line.startswith("{")]
             found = {row["value"].encode() for row in rows if row["name"] == "producer_send_success"}
             acknowledged.update(found)
-            return len(found) > 500 and logins(strict, "again") > before
+            return len(found) > 300 and logins(strict, "again") > before
 
-        wait_for(logs_in_again, "the client logs in again")
+        wait_for(logs_in_again, "the client logs in again", 3 * TIMEOUT_S)
     assert acknowledged <= {*read_all(strict.gateway.bootstrap, topic)}
 
 
