@@ -17,7 +17,8 @@ class Topics(Protocol):
     def find(self, name: str) -> TopicInfo | None: ...
 
     def matching(self, regex: str) -> Set[str] | None:
-        """The topics that a regular expression matches; None until it was matched with all present ones."""
+        """The topics that a regular expression matches; None until it was matched with all present ones, and
+        for one that is not matched any more: it then keeps the topics that it has matched before."""
 
 
 MayDescribe = Callable[[str], bool]
@@ -46,6 +47,8 @@ class ConsumerHeartbeatRequest:
     rebalance_timeout_ms: int = -1
     subscribed_topic_names: Sequence[str] | None = None
     subscribed_topic_regex: str | None = None
+    regex_problem: str | None = None
+    """Why the expression is refused, although it is valid: it takes too long to match."""
     server_assignor: str | None = None
     owned: Assignment | None = None
     has_own_id: bool = False

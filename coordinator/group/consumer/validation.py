@@ -8,7 +8,7 @@ from coordinator.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STA
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
 from coordinator.group.messages import RefusedError
 from coordinator.group.records.fields import MAX_STRING_BYTES
-from coordinator.topic_regex import InvalidRegexError, check
+from coordinator.topic_regex import problem_of
 from protocol.kafka.errors import ErrorCode
 
 MAX_TOPIC_NAMES = 50_000
@@ -23,11 +23,9 @@ def check_request(request: ConsumerHeartbeatRequest, assignors: Collection[str])
         raise RefusedError(ErrorCode.INVALID_REQUEST, problem)
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise RefusedError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"ServerAssignor must be one of {', '.join(assignors)}.")
-    try:
-        check(request.subscribed_topic_regex or "")
-    except InvalidRegexError as error:
-        message = f"SubscribedTopicRegex is not a regular expression of RE2: {error}"
-        raise RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
+    problem = request.regex_problem or problem_of(request.subscribed_topic_regex or "")
+    if problem is not None:
+        raise RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex is refused: {problem}.")
 
 
 def _problem(request: ConsumerHeartbeatRequest) -> str | None:

@@ -7,7 +7,6 @@ the client's choice.
 from __future__ import annotations
 
 import uuid
-from contextlib import suppress
 
 from coordinator.group.consumer.assignment import Assignment, to_assignment
 from coordinator.group.consumer.member import JOIN_EPOCH
@@ -27,23 +26,21 @@ def handle(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
     if len(call.request.subscribed_topic_names or ()) > MAX_TOPIC_NAMES:
         return _heartbeat(call)  # The coordinator refuses it.
     topics = call.cluster.group_service.subscribed_topics
-    names, regex = _names_to_know(call), call.request.subscribed_topic_regex
-    try:
-        known = topics.knows(names, regex)
-    except InvalidRegexError:
-        known = True  # The coordinator finds the error.
+    known = topics.knows(_names_to_know(call), call.request.subscribed_topic_regex)
     return _heartbeat(call) if known else Reply.after(_look_up(call))
 
 
 async def _look_up(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
     names, regex = _names_to_know(call), call.request.subscribed_topic_regex
-    with suppress(InvalidRegexError):
-        await call.cluster.group_service.subscribed_topics.learn(names, [regex] if regex else [])
+    try:
+        await call.cluster.group_service.subscribed_topics.learn(names, regex)
+    except InvalidRegexError as error:
+        return _heartbeat(call, str(error))
     return _heartbeat(call)
 
 
-def _heartbeat(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
-    asked = _request(call)
+def _heartbeat(call: Call[ConsumerGroupHeartbeatRequest], regex_problem: str | None = None) -> Reply:
+    asked = _request(call, regex_problem)
     beating = call.cluster.groups.ask(
         asked.group_id,
         lambda coordinator, now_ms, reply: coordinator.consumer_heartbeat(asked, now_ms, reply),
@@ -65,7 +62,7 @@ def _names(call: Call[ConsumerGroupHeartbeatRequest]) -> list[str] | None:
     return None if names is None else [name or "" for name in names]  # null is not allowed here
 
 
-def _request(call: Call[ConsumerGroupHeartbeatRequest]) -> ConsumerHeartbeatRequest:
+def _request(call: Call[ConsumerGroupHeartbeatRequest], regex_problem: str | None) -> ConsumerHeartbeatRequest:
     request = call.request
     return ConsumerHeartbeatRequest(
         group_id=request.group_id,
@@ -78,6 +75,7 @@ def _request(call: Call[ConsumerGroupHeartbeatRequest]) -> ConsumerHeartbeatRequ
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         subscribed_topic_names=_names(call),
         subscribed_topic_regex=request.subscribed_topic_regex,
+        regex_problem=regex_problem,
         server_assignor=request.server_assignor,
         owned=_owned(request.topic_partitions),
         has_own_id=call.version >= OWN_ID_VERSION,

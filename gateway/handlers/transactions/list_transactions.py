@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from coordinator.topic_regex import InvalidRegexError
 from coordinator.transaction import messages
 from coordinator.transaction.administration import STATE_NAMES
-from gateway.coordination.expressions import matching_names
+from gateway.coordination.expressions import Expression
 from gateway.fan_out import sliced
 from gateway.requests.call import Call
 from gateway.requests.repeated import distinct_of
@@ -33,6 +33,7 @@ async def handle(call: Call[ListTransactionsRequest]) -> ListTransactionsRespons
         error_code=ErrorCode.NONE if coordinators.partitions else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         unknown_state_filters=unknown,
     )
+    expression = Expression(request.transactional_id_pattern) if request.transactional_id_pattern else None
     for number, partition in enumerate(coordinators.partitions):
         if not coordinators.leads(number):
             continue
@@ -43,7 +44,7 @@ async def handle(call: Call[ListTransactionsRequest]) -> ListTransactionsRespons
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE if not_loading else listed.error
             return ListTransactionsResponse(error_code=error)
         try:
-            found = await _matching(listed.transactions, request.transactional_id_pattern)
+            found = await _matching(listed.transactions, expression)
         except InvalidRegexError:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         response.transaction_states += [
@@ -55,10 +56,10 @@ async def handle(call: Call[ListTransactionsRequest]) -> ListTransactionsRespons
 
 
 async def _matching(
-    listed: Sequence[messages.ListedTransaction], pattern: str | None
+    listed: Sequence[messages.ListedTransaction], expression: Expression | None
 ) -> Sequence[messages.ListedTransaction]:
     """Those whose whole id matches the RE2 expression (KIP-1152). Raises InvalidRegexError."""
-    if not pattern:
+    if expression is None:
         return listed
-    names = await matching_names(pattern, [each.transactional_id async for each in sliced(listed)])
+    names = await expression.matching([each.transactional_id async for each in sliced(listed)])
     return [each async for each in sliced(listed) if each.transactional_id in names]

@@ -36,7 +36,7 @@ def test_no_topics_at_all() -> None:
     assert (answer.error, answer.member_epoch, answer.assignment) == (ErrorCode.NONE, 1, {})
 
 
-@pytest.mark.parametrize("regex", ["(", "(?=t)", "[z-a]", "a**", "\ud800", "a" * 32_768])
+@pytest.mark.parametrize("regex", ["(", "(?=t)", "[z-a]", "a**", "\ud800", "a" * 2_049, r"\pL{1000}"])
 def test_what_is_none(regex: str) -> None:
     h = Harness()
     assert join(h, regex=regex).error is ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -44,6 +44,25 @@ def test_what_is_none(regex: str) -> None:
     refused = h.consumer_heartbeat("m1", 1, subscribed_topic_regex=regex).answer
     assert refused.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert h.consumer_heartbeat("m1", 1).answer.error is ErrorCode.NONE
+
+
+def test_what_takes_too_long_to_match() -> None:
+    h = Harness()
+    refused = join(h, regex_problem="it takes 400 µs to match one name")
+    assert refused.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert refused.error_message == "SubscribedTopicRegex is refused: it takes 400 µs to match one name."
+    assert join(h).error is ErrorCode.NONE
+
+
+def test_an_expression_that_is_not_matched_any_more_keeps_its_topics() -> None:
+    h = Harness()
+    join(h, regex="t|new")
+    h.topics.listed = False  # the expression has become too costly
+    h.topics.counts["new"] = 1
+    h.coordinator.topics_changed(["new"])
+    answer = h.consumer_heartbeat("m1", 1, owned=ALL_T).answer
+    assert (answer.error, answer.member_epoch) == (ErrorCode.NONE, 1)
+    assert dict(h.log.decoded())[ConsumerGroupRegularExpressionKey("g", "t|new")].topics == ["t"]
 
 
 def test_expensive_expressions_end() -> None:

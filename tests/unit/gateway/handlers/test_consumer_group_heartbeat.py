@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
 from coordinator.group.consumer.validation import MAX_TOPIC_NAMES
+from gateway.coordination.expressions import CostlyRegexError
 from gateway.handlers.groups import consumer_group_heartbeat
 from gateway.requests.policy import ALL_ALLOWED, AllAllowed, Policy
 from protocol.kafka.acl import AclOperation, ResourceType
@@ -60,3 +61,32 @@ async def test_the_coordinator_gets_the_topics_that_the_client_may_describe() ->
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3, subscribed_topic_regex="t|u")
     got = heartbeat(request, DescribesOne())
     assert [name for name in ("t", "u") if got.may_describe(name)] == ["t"]
+
+
+async def test_the_coordinator_refuses_an_expression_that_takes_too_long() -> None:
+    got: list[ConsumerHeartbeatRequest] = []
+    coordinator = SimpleNamespace(
+        consumer_heartbeat=lambda asked, now_ms, reply: got.append(asked), classic_topics=lambda group_id: frozenset()
+    )
+
+    async def learn(names: set[str], regex: str | None) -> set[str]:
+        assert (names, regex) == (set(), "t.*")
+        raise CostlyRegexError("it takes an hour")
+
+    def ask(group_id: str, heartbeat: Any, to_response: Any) -> Any:
+        heartbeat(coordinator, 0, None)
+        answered = asyncio.get_running_loop().create_future()
+        answered.set_result(None)
+        return answered
+
+    topics = SimpleNamespace(knows=lambda names, regex: False, learn=learn)
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3, subscribed_topic_regex="t.*")
+    call = SimpleNamespace(
+        request=request, version=1, client_id="c", client=SimpleNamespace(host="/h"),
+        cluster=SimpleNamespace(
+            groups=SimpleNamespace(ask=ask), group_service=SimpleNamespace(subscribed_topics=topics)
+        ),
+        context=SimpleNamespace(client_policy=ALL_ALLOWED),
+    )  # fmt: skip
+    await consumer_group_heartbeat.handle(cast(Any, call)).result()
+    assert [asked.regex_problem for asked in got] == ["it takes an hour"]
