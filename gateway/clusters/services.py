@@ -25,7 +25,8 @@ from gateway.dispatch import ServedCluster
 from gateway.fetching.fetch_session import FetchSessions
 from gateway.fleet.asking import PeerLostError
 from gateway.fleet.view import ClusterFleet, LeadsNothing
-from gateway.forwarding.forwarder import FleetLeaders, Forwarding
+from gateway.forwarding.fleet_leaders import FleetLeaders
+from gateway.forwarding.forwarder import Forwarding
 from gateway.forwarding.peer_requests import PeerRequests
 from gateway.forwarding.peer_security import PeerSecurity
 from gateway.forwarding.peers import Peers

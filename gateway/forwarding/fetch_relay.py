@@ -3,23 +3,30 @@
 A session that begins in this way stays with that leader. It ends when it names partitions of another leader, or
 partitions that the client may no longer read: the client gets FETCH_SESSION_ID_NOT_FOUND, as from a restarted broker,
 and sends a full fetch. A fetch that waited while permissions changed gets the same answer.
+
+Where there are very many partitions, they are looked at in slices. The session does not change meanwhile: later fetches
+of the client wait. The fleet may; then the leader is looked up again, by this fetch or, if the change comes later, by
+the next one.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from coordinator.fleet.messages import Member
 from gateway.errors import KafkaError
+from gateway.fan_out import in_steps, sliced
 from gateway.fetching.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key
 from gateway.handlers.records.fetch import (
     ISOLATION_LEVELS,
+    RESOLVED_AT_ONCE,
     SESSION_VERSION,
     TOPIC_ID_VERSION,
     forgotten_keys,
     may_read,
+    names_many,
 )
 from gateway.requests.call import Call
 from gateway.requests.policy import ALL_ALLOWED
@@ -28,6 +35,9 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.handwritten.fetch_request import set_session_id
 from protocol.kafka.handwritten.fetch_response import session_id
 from protocol.kafka.messages.records import FetchRequest
+
+MANY_BYTES = 4 * RESOLVED_AT_ONCE
+"""A smaller request does not name many partitions: each is a number at least."""
 
 Named = dict[Key, str]
 """Partitions, with the names of their topics."""
@@ -51,37 +61,71 @@ class FetchRelay:
         self._session: _Session | None = None
         self._asked: Named = {}
         """The partitions of the full fetch in flight."""
+        self._asked_topics: frozenset[str] = frozenset()
+        self._asked_epoch = 0
+        """The epoch of the fleet at which their leader was looked up."""
+
+    def is_large(self, call: Call[FetchRequest], leaders: Leaders) -> bool:
+        """Whether to call `leader_of_many`."""
+        if call.frame is not None and len(call.frame) > MANY_BYTES and names_many(call.request):
+            return True
+        session = self._session
+        if session is None or len(session.partitions) <= RESOLVED_AT_ONCE:
+            return False
+        return session.epoch != leaders.epoch or call.context.policy is not ALL_ALLOWED
 
     def leader(self, call: Call[FetchRequest], leaders: Leaders) -> Member | None:
         """The gateway that gets the fetch unchanged, or None. Raises KafkaError if the fetch session has ended."""
-        request = call.request
-        if request.isolation_level not in ISOLATION_LEVELS:
+        if _is_full(call):
+            named, leader = _named(call), None
+            if named and _may_read_all(call, named.values()):
+                leader = _sole_leader(leaders, named.items())
+            return self._begin(call, leader, named or {}, frozenset((named or {}).values()), leaders.epoch)
+        session = self._session_of(call)
+        if session is None:
             return None
-        if call.version < SESSION_VERSION or request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
-            return self._leader_of_all(call, leaders)
-        if self._session is None or self._session.session_id != request.session_id:
-            return None
-        return self._leader_of_session(call, leaders, self._session)
+        if call.request.topics or call.request.forgotten_topics_data or session.epoch != leaders.epoch:
+            self._change(call, leaders, session)
+        if not _may_read_all(call, session.topics):
+            self._end()
+        return session.leader
 
-    def _leader_of_all(self, call: Call[FetchRequest], leaders: Leaders) -> Member | None:
+    async def leader_of_many(self, call: Call[FetchRequest], leaders: Leaders) -> Member | None:
+        """As `leader`, in slices."""
+        if _is_full(call):
+            named = await _named_of_many(call)
+            topics = await _topics_of_many(named or {})
+            leader, epoch = None, leaders.epoch
+            if named and await _may_read_many(call, topics):
+                leader, epoch = await _sole_leader_of_many(leaders, named)
+            return self._begin(call, leader, named or {}, topics, epoch)
+        session = self._session_of(call)
+        if session is None:
+            return None
+        if call.request.topics or call.request.forgotten_topics_data or session.epoch != leaders.epoch:
+            await self._change_many(call, leaders, session)
+        if not await _may_read_many(call, session.topics):
+            self._end()
+        return session.leader
+
+    def _session_of(self, call: Call[FetchRequest]) -> _Session | None:
+        if call.request.isolation_level not in ISOLATION_LEVELS or self._session is None:
+            return None
+        return self._session if self._session.session_id == call.request.session_id else None
+
+    def _begin(
+        self, call: Call[FetchRequest], leader: Member | None, named: Named, topics: frozenset[str], epoch: int
+    ) -> Member | None:
         """A full fetch ends the session before it."""
-        named, leader = _named(call), None
-        if named and may_read_all(call, named.values()):
-            leader = _sole_leader(leaders, named)
-        self._asked = named or {}
+        if call.request.isolation_level not in ISOLATION_LEVELS:
+            return None
+        self._asked, self._asked_topics, self._asked_epoch = named, topics, epoch
         known, self._session = self._session, None
         if leader is not None and (known is None or known.session_id != call.request.session_id):
             call.cluster.fetch_sessions.close(call.client.host, call.request.session_id)
         if known is not None and leader is not None and known.leader.incarnation == leader.incarnation:
             _close_unnamed(call, known)
         return leader
-
-    def _leader_of_session(self, call: Call[FetchRequest], leaders: Leaders, session: _Session) -> Member:
-        if call.request.topics or call.request.forgotten_topics_data or session.epoch != leaders.epoch:
-            self._change(call, leaders, session)
-        if not may_read_all(call, session.topics):
-            self._end()
-        return session.leader
 
     def _change(self, call: Call[FetchRequest], leaders: Leaders, session: _Session) -> None:
         named = _named(call)
@@ -96,29 +140,72 @@ class FetchRelay:
         if session.epoch != leaders.epoch:
             session.epoch, new = leaders.epoch, session.partitions
         if new:
-            leader = _sole_leader(leaders, new)
-            if leader is None or leader.incarnation != session.leader.incarnation:
-                self._end()
+            self._check_leader(session, _sole_leader(leaders, new.items()))
+
+    async def _change_many(self, call: Call[FetchRequest], leaders: Leaders, session: _Session) -> None:
+        """As `_change`."""
+        named = await _named_of_many(call)
+        if named is None:
+            self._end()
+            return
+        new: Named = {}
+        async for key, topic in sliced(named.items()):
+            if key not in session.partitions:
+                new[key] = topic
+            session.partitions[key] = topic
+        by_id = call.version >= TOPIC_ID_VERSION
+        async for forgotten in sliced(call.request.forgotten_topics_data):
+            async for partition in sliced(forgotten.partitions):
+                session.partitions.pop((forgotten.topic_id if by_id else forgotten.topic, partition), None)
+        session.topics = await _topics_of_many(session.partitions)
+        looked_up = new if session.epoch == leaders.epoch else session.partitions
+        if looked_up:
+            leader, epoch = await _sole_leader_of_many(leaders, looked_up)
+            if epoch != session.epoch and looked_up is new:  # the fleet has changed in between
+                leader, epoch = await _sole_leader_of_many(leaders, session.partitions)
+            session.epoch = epoch
+            self._check_leader(session, leader)
+
+    def _check_leader(self, session: _Session, leader: Member | None) -> None:
+        if leader is None or leader.incarnation != session.leader.incarnation:
+            self._end()
 
     def _end(self) -> None:
         self._session = None
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
-    def answered(self, call: Call[FetchRequest], leaders: Leaders, leader: Member, frame: bytearray) -> None:
+    def answers_large(self, call: Call[FetchRequest]) -> bool:
+        """Whether to call `answered_many`: the client may not read everything, so it is asked for each topic."""
+        return call.context.policy is not ALL_ALLOWED and len(self._topics_of(call)) > RESOLVED_AT_ONCE
+
+    def answered(self, call: Call[FetchRequest], leader: Member, frame: bytearray) -> None:
         """Remember a session that has begun, and forget one that has ended.
 
         Raises KafkaError if the client may no longer get the answer.
         """
-        is_full = call.version < SESSION_VERSION or call.request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}
-        named, self._asked = self._asked, {}
-        topics = self._session.topics if self._session is not None and not is_full else frozenset(named.values())
-        if not may_read_all(call, topics):
+        self._answered(call, leader, frame, may_read=_may_read_all(call, self._topics_of(call)))
+
+    async def answered_many(self, call: Call[FetchRequest], leader: Member, frame: bytearray) -> None:
+        """As `answered`, in slices."""
+        self._answered(call, leader, frame, may_read=await _may_read_many(call, self._topics_of(call)))
+
+    def _topics_of(self, call: Call[FetchRequest]) -> frozenset[str]:
+        return self._session.topics if self._session is not None and not _is_full(call) else self._asked_topics
+
+    def _answered(self, call: Call[FetchRequest], leader: Member, frame: bytearray, *, may_read: bool) -> None:
+        named, topics = self._asked, self._asked_topics
+        self._asked, self._asked_topics = {}, frozenset()
+        if not may_read:
             self._end()
         number = session_id(call.version, memoryview(frame))
         if number == NO_SESSION:
             self._session = None
         elif call.request.session_epoch == INITIAL_EPOCH:
-            self._session = _Session(number, leader, named, topics, leaders.epoch)
+            self._session = _Session(number, leader, named, topics, self._asked_epoch)
+
+
+def _is_full(call: Call[FetchRequest]) -> bool:
+    return call.version < SESSION_VERSION or call.request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}
 
 
 def _close_unnamed(call: Call[FetchRequest], session: _Session) -> None:
@@ -130,30 +217,73 @@ def _close_unnamed(call: Call[FetchRequest], session: _Session) -> None:
         set_session_id(call.frame, call.version, session.session_id)
 
 
-def may_read_all(call: Call[FetchRequest], topics: Iterable[str]) -> bool:
+def _may_read_all(call: Call[FetchRequest], topics: Iterable[str]) -> bool:
     return call.context.policy is ALL_ALLOWED or all(may_read(call, topic) for topic in topics)
+
+
+async def _may_read_many(call: Call[FetchRequest], topics: frozenset[str]) -> bool:
+    if call.context.policy is ALL_ALLOWED:
+        return True
+    async for topic in sliced(topics):
+        if not may_read(call, topic):
+            return False
+    return True
 
 
 def _named(call: Call[FetchRequest]) -> Named | None:
     """The partitions of a request; None if the name for a topic id is not known."""
-    by_id = call.version >= TOPIC_ID_VERSION
     found: Named = {}
     for topic in call.request.topics:
-        name = call.cluster.topics.cached_name(topic.topic_id) if by_id else topic.topic
-        if name is None:
+        if not _add_named(found, call, topic, topic.partitions):
             return None
-        key: str | uuid.UUID | None = topic.topic_id if by_id else topic.topic
-        for part in topic.partitions:
-            found[key, part.partition] = name
     return found
 
 
-def _sole_leader(leaders: Leaders, named: Mapping[Key, str]) -> Member | None:
+async def _named_of_many(call: Call[FetchRequest]) -> Named | None:
+    found: Named = {}
+    async for topic in sliced(call.request.topics):
+        async for some in in_steps(topic.partitions):
+            if not _add_named(found, call, topic, some):
+                return None
+    return found
+
+
+def _add_named(
+    found: Named, call: Call[FetchRequest], topic: FetchRequest.FetchTopic,
+    partitions: Sequence[FetchRequest.FetchTopic.FetchPartition],
+) -> bool:  # fmt: skip
+    by_id = call.version >= TOPIC_ID_VERSION
+    name = call.cluster.topics.cached_name(topic.topic_id) if by_id else topic.topic
+    if name is None:
+        return False
+    key: str | uuid.UUID | None = topic.topic_id if by_id else topic.topic
+    for part in partitions:
+        found[key, part.partition] = name
+    return True
+
+
+async def _topics_of_many(named: Named) -> frozenset[str]:
+    return frozenset({name async for name in sliced(named.values())})
+
+
+def _sole_leader(leaders: Leaders, named: Iterable[tuple[Key, str]], sole: Member | None = None) -> Member | None:
     """None if there are several leaders, or the leader is this gateway, or is not known."""
-    sole: Member | None = None
-    for (_, partition), topic in named.items():
+    for (_, partition), topic in named:
         leader = leaders.of_partition(topic, partition)
-        if leader is None or (sole is not None and leader != sole):
+        if leader is None or (sole is not None and leader is not sole and leader != sole):
             return None
         sole = leader
     return sole
+
+
+async def _sole_leader_of_many(leaders: Leaders, named: Named) -> tuple[Member | None, int]:
+    """As `_sole_leader`, and the epoch of the fleet at which all of them were looked up."""
+    while True:
+        epoch, sole = leaders.epoch, None
+        async for key, topic in sliced(named.items()):
+            found = _sole_leader(leaders, [(key, topic)], sole)
+            if found is None:
+                return None, epoch
+            sole = found
+        if leaders.epoch == epoch:
+            return sole, epoch

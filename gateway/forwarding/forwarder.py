@@ -8,7 +8,7 @@ lost with its gateway, the client gets an error after which clients retry: NOT_L
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from gateway.background import run_once
 from gateway.errors import KafkaError
 from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.forwarding.fetch_relay import FetchRelay
+from gateway.forwarding.fleet_leaders import FleetLeaders
 from gateway.forwarding.forwarded_fetch import ForwardedFetches
 from gateway.forwarding.forwarded_produce import ProduceOrder
 from gateway.forwarding.known_relay import KnownRelay, RelayRoute
@@ -36,7 +37,6 @@ from gateway.requests.context import Client, RequestContext
 from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.reply import RelayedResponse, Reply, Response, run_waiting
 from gateway.requests.routes import Route, Shares
-from gateway.topics.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from protocol.kafka.api_key import ApiKey
 from protocol.kafka.codec import decode_response, readdress_request
 from protocol.kafka.handwritten.fetch_request import limit_max_bytes
@@ -44,7 +44,6 @@ from protocol.kafka.handwritten.produce_response import is_written
 from protocol.kafka.messages.message import Message
 from protocol.kafka.messages.records import FetchRequest, ProduceRequest, ProduceResponse
 
-MAX_KNOWN_LEADERS = 100_000
 _PRODUCE = ApiKey.Produce.to_bytes(2, "big")
 
 log = structlog.get_logger()
@@ -58,47 +57,6 @@ class Forwarding:
     leaders: FleetLeaders
     elsewhere: Cluster
     """The cluster as seen by a gateway that leads nothing: with it, every handler refuses."""
-
-
-class FleetLeaders:
-    """The leaders as this gateway knows them. None is this gateway itself, or no leader."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._known: dict[tuple[str, int], Member | None] = {}
-        self._known_epoch = -1
-
-    @property
-    def epoch(self) -> int:
-        return self._cluster.fleet.epoch
-
-    @property
-    def others(self) -> Sequence[Member]:
-        return [member for member in self._cluster.fleet.members if member.node_id != self._cluster.node_id]
-
-    @property
-    def may_have_slept(self) -> bool:
-        """This gateway has no lease: requests that clients have sent to it may be old."""
-        return not self._cluster.fleet.state.permissions.coordinates
-
-    def of_partition(self, topic: str, partition: int) -> Member | None:
-        epoch, key = self._cluster.fleet.epoch, (topic, partition)
-        if epoch != self._known_epoch or len(self._known) > MAX_KNOWN_LEADERS:
-            self._known.clear()
-            self._known_epoch = epoch
-        if key in self._known:
-            return self._known[key]
-        leader = self._cluster.fleet.leader(topic, partition)
-        found = self._known[key] = None if leader is None or leader.node_id == self._cluster.node_id else leader
-        return found
-
-    def of_group(self, group_id: str) -> Member | None:
-        partition = self._cluster.groups.partition_of(group_id)
-        return None if partition is None else self.of_partition(CONSUMER_OFFSETS, partition)
-
-    def of_transactional_id(self, transactional_id: str) -> Member | None:
-        partition = self._cluster.transactions.partition_of(transactional_id)
-        return None if partition is None else self.of_partition(TRANSACTION_STATE, partition)
 
 
 class Forwarder:
@@ -188,9 +146,7 @@ class Forwarder:
             self._known = KnownProduces(partial(KnownRelay, route))
         self._known.learn(call)
 
-    def _answer_known(
-        self, call: Call[ProduceRequest], link: PeerLink, frame: bytearray | None, place: Place
-    ) -> None:
+    def _answer_known(self, call: Call[ProduceRequest], link: PeerLink, frame: bytearray | None, place: Place) -> None:
         """Answer a request of the fast path whose batch was refused, or whose leader is lost."""
         if self._closed:
             self._produce_order.answered_one()
@@ -225,10 +181,23 @@ class Forwarder:
     def _fetch(self, call: Call[FetchRequest]) -> Reply:
         if self._fetching is not None and not self._fetching.done():
             return Reply.after(self._fetch_next(call, self._fetching))
+        if self._fetch_relay.is_large(call, self._leaders):
+            return Reply.after(self._fetch_many(call))
         try:
             leader = self._fetch_relay.leader(call, self._leaders)
         except KafkaError as error:
             return Reply(FetchAnswer(error_code=error.code))
+        return self._fetch_from(call, leader)
+
+    async def _fetch_many(self, call: Call[FetchRequest]) -> Reply:
+        try:
+            leader = await self._fetch_relay.leader_of_many(call, self._leaders)
+        except KafkaError as error:
+            return Reply(FetchAnswer(error_code=error.code))
+        return self._fetch_from(call, leader)
+
+    def _fetch_from(self, call: Call[FetchRequest], leader: Member | None) -> Reply:
+        """`leader` None: from several, or from this gateway."""
         if leader is None:
             return self._fetches.run(call, self._leaders)
         if call.frame is not None:  # a quota may have lowered the limit
@@ -310,6 +279,14 @@ class Forwarder:
         if frame is not None and is_large_answer(call, frame):
             self._answer_with("large answer of a gateway", self._decode_large(call, link, future, frame))
             return
+        if (
+            frame is not None
+            and call.frame is not None
+            and asks(call, FetchRequest)
+            and self._fetch_relay.answers_large(call)
+        ):
+            self._answer_with("answer to a large fetch", self._relay_large(call, link, future, frame))
+            return
         response: Response = None
         try:
             if frame is not None:
@@ -342,6 +319,20 @@ class Forwarder:
             if not future.done():
                 future.set_result(response)
 
+    async def _relay_large(
+        self, call: Call[FetchRequest], link: PeerLink, future: asyncio.Future[Response], frame: bytearray
+    ) -> None:
+        response: Response = RelayedResponse(frame)
+        try:
+            await self._fetch_relay.answered_many(call, link.member, frame)
+        except KafkaError as error:
+            response = FetchAnswer(error_code=error.code)
+        except ValueError as error:
+            _complain(link, error)
+            await self._refuse(call, future)
+        if not future.done():
+            future.set_result(response)
+
     def _response(self, call: Call, leader: Member, frame: bytearray) -> Response:
         """The frame as it came, if it answers a whole request. Raises ValueError."""
         view = memoryview(frame)
@@ -350,7 +341,7 @@ class Forwarder:
         if call.frame is None:
             return decode_response(call.api.response, call.version, view)
         if asks(call, FetchRequest):
-            self._fetch_relay.answered(call, self._leaders, leader, frame)
+            self._fetch_relay.answered(call, leader, frame)
         return RelayedResponse(frame)
 
     # Refusals

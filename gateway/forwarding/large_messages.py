@@ -1,6 +1,7 @@
 """Messages between gateways, and those that take long to encode, decode or merge: this is done in threads.
 
-Produce and Fetch are not among them: their rows have records, which are not read here, and their order matters.
+Produce is not among them: its rows have records, which are not read here, and their order matters. Of Fetch, the shares
+are: `large_waiting_fetch` makes them, and takes their rows, in slices.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gateway.requests.routes import Route
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import decode_response, encode_request, readdress_request
 from protocol.kafka.messages.message import Message
-from protocol.kafka.messages.records import ProduceRequest
+from protocol.kafka.messages.records import FetchRequest, ProduceRequest
 from protocol.kafka.value_counts import has_more_rows
 
 LARGE_ROWS = 2_000
@@ -26,6 +27,8 @@ _LENGTH_BYTES = 4
 
 def is_large(call: Call) -> bool:
     """Whether the request has so many rows that it is split in slices, and its shares are encoded in threads."""
+    if asks(call, FetchRequest):
+        return sum([len(topic.partitions) for topic in call.request.topics]) > LARGE_ROWS
     if call.api.route is None or asks(call, ProduceRequest):
         return False
     return has_more_rows(call.api.request, call.request, LARGE_ROWS)
@@ -33,8 +36,11 @@ def is_large(call: Call) -> bool:
 
 def is_large_answer(call: Call, frame: bytearray) -> bool:
     """Whether the answer to a share has to be decoded in a thread."""
-    is_share = call.frame is None and call.api.route is not None
-    return is_share and len(frame) > LARGE_ANSWER_BYTES and not asks(call, ProduceRequest)
+    if call.frame is not None or len(frame) <= LARGE_ANSWER_BYTES:
+        return False
+    if asks(call, FetchRequest):  # records take no time
+        return is_large(call)
+    return call.api.route is not None and not asks(call, ProduceRequest)
 
 
 def encode_call(call: Call, correlation_id: int) -> list[Buffer]:

@@ -66,7 +66,7 @@ def with_requested(
     call: Call[FetchRequest], then: Callable[[list[FetchedPartition], FetchSession | None], Reply]
 ) -> Reply:
     """The reply of `then`, which gets the partitions to fetch, by the request alone or with its session."""
-    if _names_many(call.request):
+    if names_many(call.request):
         return Reply.after(_with_many(call, then))
     named: dict[Key, FetchedPartition] = {}
     for topic in call.request.topics:
@@ -92,7 +92,8 @@ async def _forgotten_of_many(call: Call[FetchRequest], named: Set[Key]) -> Set[K
     }
 
 
-def _names_many(request: FetchRequest) -> bool:
+def names_many(request: FetchRequest) -> bool:
+    """Whether the request is handled in slices."""
     count = sum([len(topic.partitions) for topic in request.topics])
     return count + sum([len(topic.partitions) for topic in request.forgotten_topics_data]) > RESOLVED_AT_ONCE
 

@@ -17,7 +17,8 @@ from gateway.config import Limits
 from gateway.coordination.transactions.newest_connections import NewestConnections
 from gateway.dispatch import Dispatcher, RequestHandler
 from gateway.fetching.fetch_session import FetchSessions
-from gateway.forwarding.forwarder import FleetLeaders, Forwarding
+from gateway.forwarding.fleet_leaders import FleetLeaders
+from gateway.forwarding.forwarder import Forwarding
 from gateway.forwarding.peers import Encode, OnAnswer, Peers
 from gateway.handlers.table import APIS
 from gateway.observability.metrics import Metrics
@@ -218,7 +219,7 @@ class Asked:
         self._call = call
         self.reply = forwarder.handle(call)
         preparation = self.reply.preparation
-        self._task = None if preparation is None else asyncio.ensure_future(preparation)
+        self._task = None if preparation is None else asyncio.ensure_future(self.reply.prepared())
 
     @property
     def serial(self) -> bool:

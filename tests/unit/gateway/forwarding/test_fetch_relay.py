@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gateway import fan_out
+from gateway.forwarding import fetch_relay
+from gateway.handlers.records import fetch as fetch_handler
 from protocol.kafka.buffers import RecordChunks
 from protocol.kafka.codec import decode_request, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import FetchRequest, FetchResponse
-from tests.unit.gateway.forwarding.forwarding_scene import Asked, FakeRights, Scene
+from tests.unit.gateway.forwarding.forwarding_scene import WAIT_S, Asked, FakeRights, Scene
 from tests.unit.gateway.requests.test_routes import OTHERS
 
 FETCH, VERSION, LAST = 1, 12, 17
@@ -23,7 +27,19 @@ _Forgotten = FetchRequest.ForgottenTopic
 _Row = FetchResponse.FetchableTopicResponse.PartitionData
 
 
-def fetch(
+@pytest.fixture(autouse=True, params=["small", "large"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same fetches as if they had very many partitions: then each partition is a slice."""
+    if request.param == "large":
+        monkeypatch.setattr(fetch_relay, "MANY_BYTES", 0)
+        for module in (fetch_relay, fetch_handler):
+            monkeypatch.setattr(module, "RESOLVED_AT_ONCE", 0)
+        monkeypatch.setattr(fan_out, "SLICE_S", 0.0)
+        monkeypatch.setattr(fan_out, "STEP_ITEMS", 1)
+    return str(request.param)
+
+
+async def fetch(
     scene: Scene, partitions: list[int], *, session: int = 0, epoch: int = -1, forgotten: tuple[int, ...] = (),
     version: int = VERSION,
 ) -> Asked:  # fmt: skip
@@ -39,7 +55,18 @@ def fetch(
         session_id=session, session_epoch=epoch, topics=[_Topic(topic="t", topic_id=TOPIC_ID, partitions=rows)],
         forgotten_topics_data=[_Forgotten(topic="t", topic_id=TOPIC_ID, partitions=[*forgotten])] if forgotten else [],
     )  # fmt: skip
-    return scene.ask(FETCH, version, request)
+    asked = scene.ask(FETCH, version, request)
+    for _ in range(100):
+        if asked.serial:  # until it is sent, or waits for the fetch before it
+            await asyncio.sleep(0)
+    return asked
+
+
+async def sent(scene: Scene, node_id: int) -> None:
+    """A gateway has been asked."""
+    async with asyncio.timeout(WAIT_S):
+        while node_id not in scene.links or not scene.links[node_id].sent:
+            await asyncio.sleep(0.001)
 
 
 def fetched(partition: int, session: int = SESSION) -> Any:
@@ -53,7 +80,7 @@ def fetched(partition: int, session: int = SESSION) -> Any:
 
 async def in_session(scene: Scene, partition: int = 1, version: int = VERSION) -> None:
     """A session with the leader of the partition."""
-    asked = fetch(scene, [partition], epoch=0, version=version)
+    asked = await fetch(scene, [partition], epoch=0, version=version)
     scene.links[partition].answer(-1, version, fetched(partition))
     await asked.answer()
 
@@ -66,7 +93,7 @@ async def error(asked: Asked) -> int:
 async def test_a_fetch_from_one_leader_is_relayed_unchanged(version: int) -> None:
     scene = Scene()
     scene.names[TOPIC_ID] = "t"
-    asked = fetch(scene, [1], version=version)
+    asked = await fetch(scene, [1], version=version)
     assert not asked.serial
     [sent] = scene.links[1].sent
     assert (sent[:4], sent[8:]) == (asked.frame[:4], asked.frame[8:])
@@ -80,7 +107,7 @@ async def test_a_session_is_its_leader_s(version: int) -> None:
     scene.names[TOPIC_ID] = "t"
     await in_session(scene, version=version)
     for epoch in (1, 2):
-        asked = fetch(scene, [1], session=SESSION, epoch=epoch, version=version)
+        asked = await fetch(scene, [1], session=SESSION, epoch=epoch, version=version)
         sent = scene.links[1].sent[epoch]
         assert (sent[:4], sent[8:]) == (asked.frame[:4], asked.frame[8:])
         scene.links[1].answer(epoch, version, fetched(1))
@@ -91,7 +118,7 @@ async def test_a_client_that_starts_over_leaves_no_session_at_its_leader() -> No
     """Like a throttled client: it did not get the response that began the session."""
     scene = Scene()
     await in_session(scene)
-    fetch(scene, [1], epoch=0)
+    await fetch(scene, [1], epoch=0)
     frame = memoryview(scene.links[1].sent[1])
     request = decode_request(FetchRequest, VERSION, frame, parse_header(frame, flexible=True).body)
     assert (request.session_id, request.session_epoch) == (SESSION, 0)
@@ -100,7 +127,7 @@ async def test_a_client_that_starts_over_leaves_no_session_at_its_leader() -> No
 async def test_another_leader_gets_no_session_that_it_does_not_know() -> None:
     scene = Scene()
     await in_session(scene)
-    asked = fetch(scene, [2], epoch=0)
+    asked = await fetch(scene, [2], epoch=0)
     [sent] = scene.links[2].sent
     assert (sent[:4], sent[8:]) == (asked.frame[:4], asked.frame[8:])
 
@@ -108,8 +135,8 @@ async def test_another_leader_gets_no_session_that_it_does_not_know() -> None:
 async def test_a_session_ends_when_it_names_what_another_leads() -> None:
     scene = Scene()
     await in_session(scene)
-    assert await error(fetch(scene, [2], session=SESSION, epoch=1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert await error(fetch(scene, [1], session=SESSION, epoch=1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert await error(await fetch(scene, [2], session=SESSION, epoch=1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert await error(await fetch(scene, [1], session=SESSION, epoch=1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     await in_session(scene)
 
 
@@ -117,21 +144,21 @@ async def test_a_session_ends_when_its_partitions_move() -> None:
     scene = Scene()
     await in_session(scene)
     scene.fleet.epoch += 1
-    asked = fetch(scene, [], session=SESSION, epoch=1)
+    asked = await fetch(scene, [], session=SESSION, epoch=1)
     scene.links[1].answer(1, VERSION, fetched(1))
     assert await error(asked) == 0
     scene.fleet.epoch, scene.fleet.leaders = scene.fleet.epoch + 1, {1: OTHERS[1]}
-    assert await error(fetch(scene, [], session=SESSION, epoch=2)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert await error(await fetch(scene, [], session=SESSION, epoch=2)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 async def test_a_session_that_its_leader_has_ended_is_forgotten() -> None:
     """Otherwise the client could add partitions to it for ever, which stay in memory here."""
     scene = Scene()
     await in_session(scene)
-    asked = fetch(scene, [1], session=SESSION, epoch=1)
+    asked = await fetch(scene, [1], session=SESSION, epoch=1)
     scene.links[1].answer(1, VERSION, FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[]))
     assert await error(asked) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert await error(fetch(scene, [1], session=SESSION, epoch=2)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert await error(await fetch(scene, [1], session=SESSION, epoch=2)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(scene.links[1].sent) == 2
 
 
@@ -139,34 +166,43 @@ async def test_what_a_session_has_forgotten_may_move() -> None:
     scene = Scene()
     scene.fleet.leaders[3] = OTHERS[0]
     await in_session(scene)
-    asked = fetch(scene, [3], session=SESSION, epoch=1, forgotten=(1,))
+    asked = await fetch(scene, [3], session=SESSION, epoch=1, forgotten=(1,))
     scene.links[1].answer(1, VERSION, fetched(3))
     await asked.answer()
     scene.fleet.epoch, scene.fleet.leaders = 2, {1: OTHERS[1], 3: OTHERS[0]}
-    fetch(scene, [], session=SESSION, epoch=2)
+    await fetch(scene, [], session=SESSION, epoch=2)
     assert len(scene.links[1].sent) == 3
 
 
 async def test_a_session_is_lost_with_its_leader() -> None:
     scene = Scene()
     await in_session(scene)
-    asked = fetch(scene, [1], session=SESSION, epoch=1)
+    asked = await fetch(scene, [1], session=SESSION, epoch=1)
     scene.links[1].lose()
     assert await error(asked) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 async def test_a_topic_id_that_is_not_known_here_is_looked_up_first() -> None:
-    scene = Scene()
-    asked = fetch(scene, [1], version=LAST)
+    scene, known = Scene(), asyncio.Event()
+
+    async def get_by_id(_topic_id: uuid.UUID) -> Any:
+        await known.wait()
+        return SimpleNamespace(name="t")
+
+    topics: Any = scene.cluster.topics
+    topics.get_by_id = get_by_id
+    asked = await fetch(scene, [1], version=LAST)
     assert asked.serial
     assert scene.links == {}
+    known.set()
+    await sent(scene, 1)
 
 
 @pytest.mark.parametrize("unread", [0, 1 << 40])
 async def test_what_several_lead_is_asked_of_each(unread: int) -> None:
     scene = Scene()
     scene.unread.size_bytes = unread
-    asked = fetch(scene, [1, 2])
+    asked = await fetch(scene, [1, 2])
     while scene.links.keys() != {1, 2}:
         await asyncio.sleep(0)
     for number in (1, 2):
@@ -183,7 +219,7 @@ async def test_what_several_lead_is_asked_of_each(unread: int) -> None:
 
 async def test_one_fetch_after_the_other() -> None:
     scene = Scene()
-    first, second = fetch(scene, [1]), fetch(scene, [1])
+    first, second = await fetch(scene, [1]), await fetch(scene, [1])
     assert second.serial
     assert len(scene.links[1].sent) == 1
     scene.links[1].answer(0, VERSION, fetched(1))
@@ -196,7 +232,7 @@ async def test_one_fetch_after_the_other() -> None:
 async def test_while_responses_are_unread_only_one_batch_is_requested() -> None:
     scene = Scene()
     scene.unread.size_bytes = 1 << 40
-    asked = fetch(scene, [1])
+    asked = await fetch(scene, [1])
     [sent] = scene.links[1].sent
     assert len(sent) == len(asked.frame)
     assert (3_000).to_bytes(4, "big") in asked.frame
@@ -220,7 +256,7 @@ async def codes(asked: Asked) -> dict[int, int]:
 async def test_a_fetch_of_permitted_partitions_is_relayed_unchanged(version: int) -> None:
     scene = Scene(FakeRights())
     scene.names[TOPIC_ID] = "t"
-    asked = fetch(scene, [1], version=version)
+    asked = await fetch(scene, [1], version=version)
     [sent] = scene.links[1].sent
     assert (sent[:4], sent[8:]) == (asked.frame[:4], asked.frame[8:])
     answered = scene.links[1].answer(0, version, fetched(1))
@@ -233,7 +269,7 @@ async def test_what_the_client_may_not_read_is_not_requested(version: int) -> No
     scene = Scene(rights)
     scene.names[TOPIC_ID] = "t"
     rights.deny("t")
-    assert await codes(fetch(scene, [1], version=version)) == {1: DENIED}
+    assert await codes(await fetch(scene, [1], version=version)) == {1: DENIED}
     assert scene.links == {}
 
 
@@ -242,12 +278,12 @@ async def test_a_right_is_lost_while_a_fetch_waits_at_the_leader(version: int) -
     rights = FakeRights()
     scene = Scene(rights)
     scene.names[TOPIC_ID] = "t"
-    waiting = fetch(scene, [1], version=version)
+    waiting = await fetch(scene, [1], version=version)
     rights.deny("t")
     scene.links[1].answer(0, version, fetched(1))
     assert await codes(waiting) == {}
     assert (await waiting.decoded()).error_code == (0 if version < 7 else ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    assert await codes(fetch(scene, [1], version=version)) == {1: DENIED}
+    assert await codes(await fetch(scene, [1], version=version)) == {1: DENIED}
 
 
 @pytest.mark.parametrize("version", [VERSION, LAST])
@@ -258,22 +294,22 @@ async def test_a_right_is_lost_within_a_session(version: int, waits: bool) -> No
     scene.names[TOPIC_ID] = "t"
     await in_session(scene, version=version)
     if waits:
-        asked = fetch(scene, [], session=SESSION, epoch=1, version=version)
+        asked = await fetch(scene, [], session=SESSION, epoch=1, version=version)
         rights.deny("t")
         scene.links[1].answer(1, version, fetched(1))
     else:
         rights.deny("t")
-        asked = fetch(scene, [], session=SESSION, epoch=1, version=version)
+        asked = await fetch(scene, [], session=SESSION, epoch=1, version=version)
     assert await error(asked) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert await codes(asked) == {}
-    assert await codes(fetch(scene, [1], epoch=0, version=version)) == {1: DENIED}
+    assert await codes(await fetch(scene, [1], epoch=0, version=version)) == {1: DENIED}
     assert len(scene.links[1].sent) == 1 + waits
 
 
 async def test_a_right_is_lost_while_several_leaders_are_asked() -> None:
     rights = FakeRights()
     scene = Scene(rights)
-    asked = fetch(scene, [1, 2])
+    asked = await fetch(scene, [1, 2])
     while scene.links.keys() != {1, 2}:
         await asyncio.sleep(0)
     rights.deny("t")

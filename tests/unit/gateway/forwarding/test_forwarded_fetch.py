@@ -12,10 +12,13 @@ from typing import Any, cast
 import pytest
 
 from coordinator.fleet.messages import Member
+from gateway import fan_out
 from gateway.config import Limits
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import FetchedPartition, FetchSessions
+from gateway.forwarding import asked_fetches, forwarded_fetch
 from gateway.forwarding.forwarded_fetch import ForwardedFetches
+from gateway.handlers.records import fetch
 from gateway.handlers.records.fetch import TOPIC_ID_VERSION
 from gateway.handlers.table import APIS
 from gateway.requests.call import Call
@@ -35,6 +38,17 @@ VERSION = 12
 FETCH = APIS[1]
 TOPIC_ID = uuid.UUID(int=7)
 _Topic = FetchRequest.FetchTopic
+
+
+@pytest.fixture(autouse=True, params=["small", "large"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same fetches as if they had very many partitions: then each partition is a slice."""
+    if request.param == "large":
+        for module in (fetch, asked_fetches, forwarded_fetch):
+            monkeypatch.setattr(module, "RESOLVED_AT_ONCE", 0)
+        monkeypatch.setattr(fan_out, "SLICE_S", 0.0)
+        monkeypatch.setattr(fan_out, "STEP_ITEMS", 1)
+    return str(request.param)
 
 
 @dataclass
