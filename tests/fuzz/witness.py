@@ -50,11 +50,19 @@ class Witness:
         for thread in self._threads:
             thread.join(TIMEOUT_S)
         self._consumer.close()
+        del self._producer  # its callbacks refer to this object: it would live on, and reconnect
 
     @property
     def reconnects(self) -> int:
         """Reconnections to brokers with known ids."""
         return sum(count for (_, broker), count in self._connections.items() if "bootstrap" not in broker)
+
+    def check(self) -> None:
+        """It was not disturbed, and has read what it wrote, in order."""
+        assert self.errors == []
+        assert self.reconnects == 0
+        assert self.assignments == 1
+        assert self.read == [*range(self.written)]
 
     def await_reading(self) -> None:
         self._wait(lambda: len(self.read) > 0)

@@ -1,5 +1,6 @@
 """Servers for a single test, because it stops, kills or configures them."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +15,8 @@ from tests.integration.native import wait_for
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
+
+MAX_STALL_CPU_MS = 100
 
 Server = TypeVar("Server", bound=PulsarStandalone | KafkaBroker | GatewayProcess)
 
@@ -47,6 +50,17 @@ def metric(gateway: GatewayProcess, name: str, /, **labels: str) -> float:
     assert status == 200
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
+
+
+def events(gateway: GatewayProcess, name: str) -> list[dict[str, Any]]:
+    """Lines of its log."""
+    lines = (line for line in gateway.log_path.read_text().splitlines() if name in line and line.startswith("{"))
+    return [event for event in map(json.loads, lines) if event["event"] == name]
+
+
+def long_stalls(gateway: GatewayProcess) -> list[dict[str, Any]]:
+    """Reports of an event loop that worked for too long without a pause. Waiting for a busy machine does not count."""
+    return [stall for stall in events(gateway, "event loop stalled") if stall["cpu_ms"] > MAX_STALL_CPU_MS]
 
 
 def await_fleet(gateways: Sequence[GatewayProcess]) -> None:

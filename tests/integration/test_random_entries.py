@@ -14,7 +14,6 @@ from confluent_kafka import TopicPartition
 
 from deploy.local.standalone import PulsarStandalone
 from protocol.kafka.offset_span import batch_extents
-from tests.fuzz.test_connections import events
 from tests.integration.confluent import (
     TIMEOUT_S,
     Record,
@@ -27,7 +26,7 @@ from tests.integration.confluent import (
     watermarks,
 )
 from tests.integration.odd_entries import random_entries, write
-from tests.integration.servers import lone_gateway_on, metric, running
+from tests.integration.servers import events, lone_gateway_on, metric, running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import RawClient, connected
