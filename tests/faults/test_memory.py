@@ -14,17 +14,24 @@ from typing import Any
 import pytest
 
 from deploy.local.standalone import PulsarStandalone
+from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
+from tests.conformance.requests import produce_fields
 from tests.integration.confluent import Sender, create_topic, read_all
 from tests.integration.servers import lone_gateway_on, metric, running
+from tests.support.async_client import connected
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import encode_request
 
 MB = 1024 * 1024
 MEMORY_MB = 512
-"""Peak resident memory: what a container for the gateway needs, without the kernel's socket buffers."""
+"""What a container for the gateway needs, without the kernel's socket buffers. The kernel gives it no more."""
 HALF_SENT, SLOW_READERS, LARGE_PRODUCERS, IDLE = 1_500, 1_000, 100, 2_400
+PRODUCING, PRODUCERS_OF_EACH = 50, 100
+"""Clients that write one batch each as many idempotent producers, whose state is kept."""
+FIRST_PRODUCER_ID = 2**41
+PARTITIONS = 8
 BATCH_BYTES = 900_000
 LOAD_S = 10.0
 CONNECT_AT_ONCE = 200
@@ -35,14 +42,26 @@ def gateway(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[GatewayProcess
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with running(lone_gateway_on(pulsar, tmp_path)) as server:
+        limit_memory(server.pid)
         yield server
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def peak_mb(pid: int) -> float:
-    """The maximum of resident memory so far."""
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+def memory_mb(pid: int, name: str) -> float:
+    """A line of its status: VmHWM is the maximum of resident memory so far."""
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(name))
     return int(line.split()[1]) / 1024
+
+
+def limit_memory(pid: int) -> None:
+    """Above MEMORY_MB, the process gets no more.
+
+    RLIMIT_DATA counts memory that the process may write to, also what it has not touched yet, such as most of each
+    thread's stack. It does not count the program's files. (A cgroup would count the kernel's socket buffers, too.)
+    """
+    untouched_mb = memory_mb(pid, "VmData") - memory_mb(pid, "RssAnon")
+    limit = int((MEMORY_MB - memory_mb(pid, "RssFile") + untouched_mb) * MB)
+    resource.prlimit(pid, resource.RLIMIT_DATA, (limit, limit))
 
 
 def framed(api: str, version: int, fields: dict[str, Any]) -> bytes:
@@ -72,19 +91,25 @@ def fetch(topic: str, partition: int, offset: int) -> bytes:
 class Mob:
     """Badly behaving clients. The gateway may close their connections; they do not reconnect."""
 
-    def __init__(self, gateway: GatewayProcess, topic: str, partitions: int) -> None:
+    def __init__(self, gateway: GatewayProcess, topic: str, crowded: str, partitions: int) -> None:
+        """Thousands of producers write to `crowded`, the others to `topic`."""
+        self.acknowledged: set[bytes] = set()
+        """Values in `crowded`."""
+        self._bootstrap = gateway.bootstrap
         self._host, port = gateway.bootstrap.split(":")
         self._port = int(port)
-        self._topic, self._partitions = topic, partitions
+        self._topic, self._crowded, self._partitions = topic, crowded, partitions
         self._gate = asyncio.Semaphore(CONNECT_AT_ONCE)
 
     async def riot(self) -> None:
-        kinds = ((HALF_SENT, self._send_half), (SLOW_READERS, self._read_nothing), (IDLE, self._idle))
+        kinds = (
+            (HALF_SENT, self._send_half), (SLOW_READERS, self._read_nothing), (IDLE, self._idle),
+            (LARGE_PRODUCERS, self._produce_without_reading), (PRODUCING, self._be_many_producers),
+        )  # fmt: skip
         members = [kind(number) for count, kind in kinds for number in range(count)]
-        members += [self._produce_without_reading(number) for number in range(LARGE_PRODUCERS)]
         random.Random(7).shuffle(members)
         ended = await asyncio.gather(*members, return_exceptions=True)
-        unexpected = [each for each in ended if each is not None and not isinstance(each, OSError | TimeoutError)]
+        unexpected = [each for each in ended if each is not None and not isinstance(each, OSError | EOFError)]
         assert not unexpected, unexpected
 
     @contextlib.asynccontextmanager
@@ -114,30 +139,53 @@ class Mob:
                 await writer.drain()
             await asyncio.sleep(LOAD_S)
 
+    async def _be_many_producers(self, number: int) -> None:
+        """Does not end earlier than it has written, unless it is disconnected."""
+        async with contextlib.AsyncExitStack() as stack:
+            async with self._gate:
+                client = await stack.enter_async_context(connected(self._bootstrap))
+            for producer in range(PRODUCERS_OF_EACH):
+                value = b"%d-%d" % (number, producer)
+                identity = FIRST_PRODUCER_ID + number * PRODUCERS_OF_EACH + producer
+                data = encode_batch(
+                    [Record(0, 1_000, None, value)], producer_id=identity, producer_epoch=0, base_sequence=0
+                )
+                topics: dict[str, dict[int, bytes | None]] = {self._crowded: {number % self._partitions: bytes(data)}}
+                answer = await client.call("Produce", 9, **produce_fields(9, topics, timeout_ms=30_000))
+                [row] = answer["responses"][0]["partition_responses"]
+                if row["error_code"] == ErrorCode.NONE:
+                    self.acknowledged.add(value)
+
     async def _idle(self, number: int) -> None:
         async with self._connected():
             await asyncio.sleep(LOAD_S)
 
 
 def test_memory_is_bounded_whatever_clients_do(gateway: GatewayProcess) -> None:
-    topic, watched = unique_topic("mob"), unique_topic("watched")
-    create_topic(gateway.bootstrap, topic, 8)
+    topic, crowded, watched = (unique_topic(name) for name in ("mob", "crowded", "watched"))
+    for name in topic, crowded:
+        create_topic(gateway.bootstrap, name, PARTITIONS)
     create_topic(gateway.bootstrap, watched)
     sender = Sender(gateway.bootstrap, watched, enable_idempotence=True)
+    mob = Mob(gateway, topic, crowded, PARTITIONS)
 
     async def run() -> None:
-        mob = asyncio.create_task(Mob(gateway, topic, 8).riot())
+        riot = asyncio.create_task(mob.riot())
         number = 0
-        while not mob.done():
+        while not riot.done():
             sender.send([f"{number}".encode()])
             number += 1
             await asyncio.sleep(0.02)
-        await mob
+        await riot
 
     asyncio.run(run())
     sender.flush()
     assert sender.errors == []
     assert sorted(read_all(gateway.bootstrap, watched)) == sorted(sender.sent)
+    written = [value for partition in range(PARTITIONS) for value in read_all(gateway.bootstrap, crowded, partition)]
+    assert len(written) == len(set(written))
+    assert mob.acknowledged <= set(written)
+    assert len(mob.acknowledged) > PRODUCING * PRODUCERS_OF_EACH / 2
     assert gateway.running
-    assert peak_mb(gateway.pid) < MEMORY_MB
+    assert memory_mb(gateway.pid, "VmHWM") < MEMORY_MB
     assert metric(gateway, "kafka_gateway_unexpected_failures_total") == 0
