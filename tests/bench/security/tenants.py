@@ -23,12 +23,12 @@ from tests.support.names import unique_topic
 from tests.support.raw_client import connected
 
 QUIET, FLOOD = "quiet", "flood"
-RATE, SPAN_S = 50, 6.0
+RATE, SPAN_S = 50, 4.0
 """Records a second of the quiet cluster."""
 FLOOD_S = SPAN_S + 3.0
 """The flood begins before the measurement, and ends after it."""
 FLOODS_BEFORE_S = 1.5
-ROUNDS = 5
+ROUNDS = 4
 SIZE = 160
 PARTITIONS = 200
 """The number of partitions in a metadata response."""
