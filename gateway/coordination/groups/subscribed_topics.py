@@ -1,7 +1,7 @@
 """The topics that consumer groups (KIP-848) read, as group coordinators know them, and how this is kept up to date.
 
 The catalog reads a topic from Pulsar when it is requested. `follow` requests every subscribed topic in turn, and so
-detects topics and partitions that were not created by this gateway. Groups that name their topics are told first:
+detects topics and partitions that were not created by this gateway. Groups that name their topics get the news first:
 regular expressions may take long, and are matched meanwhile (`matched_topics`).
 """
 
