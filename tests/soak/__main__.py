@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from tests.soak.load import run_round
-from tests.soak.measure import LogFindings, Sample, Sampler, sample, slope_mb_per_hour
+from tests.soak.measure import LogFindings, Sample, Sampler, client_sockets, sample, slope_mb_per_hour
 from tests.soak.servers import GATEWAY_EVERY_S, PULSAR_EVERY_S, Faults, Servers
 from tests.support.report import REPORTS, head, table
 
@@ -41,6 +41,7 @@ class Soak:
         self._faults = Faults(self.servers, GATEWAY_EVERY_S, PULSAR_EVERY_S)
         self._sampler = Sampler(self.servers.veteran)
         self.after = self.before
+        self.client_sockets_left = 0
 
     def run(self) -> None:
         end = time.monotonic() + self._minutes * 60
@@ -51,6 +52,7 @@ class Soak:
             with self._faults.suspended():  # in a whole fleet the gateway leads as many coordinators as at first
                 time.sleep(QUIET_S)
                 self.after = sample(self.servers.veteran)
+                self.client_sockets_left = client_sockets(self.servers.veteran, self.servers.gateways[1:])
         for gateway in self.servers.gateways:
             self.findings.read(gateway.log_path)
         self._judge()
@@ -73,6 +75,8 @@ class Soak:
             self.failures.append(f"memory grows by {slope:.1f} MB an hour")
         if self.after.tasks > self.before.tasks:
             self.failures.append(f"{self.after.tasks - self.before.tasks} tasks are left over")
+        if self.client_sockets_left:
+            self.failures.append(f"{self.client_sockets_left} sockets of clients are left over")
         if self.findings.failed_requests or self.findings.failed_tasks:
             self.failures.append(
                 f"{self.findings.failed_requests} requests and {self.findings.failed_tasks} background tasks failed "
@@ -93,7 +97,9 @@ class Soak:
                 f"{resident[-1]:.0f} at the most, {self.after.resident_mb:.0f} in the end"
             ),
             "its growth": f"{slope:.1f} ± {error:.1f} MB an hour",
-            "its sockets": f"{self.before.sockets} at first, {self.after.sockets} {quiet}",
+            "its sockets": (
+                f"{self.before.sockets} at first, {self.after.sockets} {quiet}, {self.client_sockets_left} of clients"
+            ),
             "its tasks": f"{self.before.tasks} at first, {self.after.tasks} {quiet}",
             "event loop stalls over 100 ms, all gateways": (
                 f"{self.findings.stalls}, the longest took {self.findings.longest_stall_cpu_ms} ms of CPU"

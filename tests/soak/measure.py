@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import statistics
+import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from tests.integration.servers import metric, resident_bytes
 from tests.support.gateway_process import GatewayProcess
 
 SAMPLE_S = 15.0
 MB = 1024 * 1024
+LISTENING = "0.0.0.0:0"
+"""The remote address of a listener."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,49 @@ def sample(gateway: GatewayProcess) -> Sample:
 
 
 def sockets(pid: int) -> int:
-    count = 0
+    return len(_socket_inodes(pid))
+
+
+class Process(Protocol):
+    @property
+    def pid(self) -> int: ...
+    @property
+    def bootstrap(self) -> str: ...
+
+
+def client_sockets(gateway: Process, others: Iterable[Process]) -> int:
+    """Connections that it accepted from anybody but other gateways. Half-closed ones count, too."""
+    accepted = {end.remote for end in _ends(gateway.pid) if end.local == gateway.bootstrap and end.remote != LISTENING}
+    return len(accepted - {end.local for other in others for end in _ends(other.pid)})
+
+
+class End(NamedTuple):
+    """One end of a TCP connection over IPv4, as host:port."""
+
+    local: str
+    remote: str
+
+
+def _ends(pid: int) -> list[End]:
+    """Read from /proc/PID/net/tcp: `sl local_address rem_address st ... inode`, addresses as hexadecimal digits."""
+    inodes = _socket_inodes(pid)
+    rows = (line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:])
+    return [End(_address(row[1]), _address(row[2])) for row in rows if row[9] in inodes]
+
+
+def _address(text: str) -> str:
+    host, _, port = text.partition(":")
+    return f"{ipaddress.IPv4Address(int(host, 16).to_bytes(4, sys.byteorder))}:{int(port, 16)}"
+
+
+def _socket_inodes(pid: int) -> set[str]:
+    inodes = set()
     for each in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):  # closed in the meantime
-            count += each.readlink().name.startswith("socket:")
-    return count
+            name = each.readlink().name
+            if name.startswith("socket:"):
+                inodes.add(name.removeprefix("socket:[").removesuffix("]"))
+    return inodes
 
 
 class Sampler:
