@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from coordinator.fleet.times import FleetTimes
 from gateway.cluster_config import SYSTEM_SUFFIX, ClusterLimits, ClusterSection, check_clusters
+from gateway.limits_config import Limits
 from gateway.listener_config import (
     LOOPBACK,
     AddressSection,
@@ -23,7 +24,6 @@ from gateway.listener_config import (
 from gateway.pulsar.settings import PulsarSettings
 from gateway.security_config import AuthorizationSection, SecuritySection
 
-MIB = 1024 * 1024
 DAY_MINUTES = 24 * 60
 
 DEFAULT_LISTENER = "default"
@@ -232,107 +232,6 @@ class HttpSection(Section):
     token_file: Path | None = Field(default=None, strict=False)
     """A file with the bearer token that is required for `/metrics`, and for the names of clusters in `/readyz`. It is
     read for each request. By default no token is required."""
-
-
-class Limits(Section):
-    """Limits of queues, buffers, caches and timeouts."""
-
-    max_connections: int = Field(default=20_000, ge=1)
-    """The maximum number of client connections. Connections of other gateways do not count."""
-    max_unauthenticated_per_address: int = Field(default=256, ge=1)
-    """The maximum number of connections from one address that have not logged in, or not finished the TLS handshake.
-    From all addresses together, `max_connections` is the limit."""
-    login_timeout_ms: int = Field(default=10_000, ge=100)
-    """The time limit of the TLS handshake, and then of the SASL login."""
-    connection_idle_ms: int = Field(default=600_000, ge=1_000)
-    """Kafka's `connections.max.idle.ms`."""
-    stop_drain_ms: int = Field(default=2_000, ge=0)
-    """The maximum time that a stopping gateway waits until the requests that it has received are answered."""
-    max_request_bytes: int = Field(default=100 * MIB, ge=1024)
-    """Kafka's `socket.request.max.bytes`."""
-    max_control_request_bytes: int = Field(default=4 * MIB, ge=1024)
-    """The same for requests other than Produce. Decoded requests need forty times their size."""
-    requests_budget_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """The total size of requests that are received, queued or handled, over all connections. Above it, requests are
-    read from one connection after the other. Decoded requests may need one and a half times this size, of which one
-    client may use two thirds. Clients that have not logged in may use an eighth of the budget; above that, those that
-    hold request bytes for the longest time are disconnected. Requests that other gateways forward have a budget of the
-    same size, and so have requests of the gateways themselves."""
-    max_in_flight_requests: int = Field(default=64, ge=1)
-    """The maximum number of unanswered requests of one connection. The gateway does not read more until one is
-    answered."""
-    max_message_bytes: int = Field(default=1024 * 1024 + 12, ge=1024)
-    """The default of a topic's `max.message.bytes`."""
-    decoding_threads: int = Field(default=2, ge=1)
-    """The number of threads that decode large record sets."""
-    max_decompressed_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """The maximum size of a compressed record set after decompression, if the gateway has to read its records."""
-    append_max_entry_bytes: int = Field(default=1 * MIB, ge=1024)
-    """Batches that share a Pulsar entry have less than this size together. A larger batch gets its own entry."""
-    append_max_in_flight_entries: int = Field(default=64, ge=1)
-    """The maximum number of entries of one partition that Pulsar has not acknowledged yet."""
-    append_max_in_flight_bytes: int = Field(default=16 * MIB, ge=MIB)
-    """The maximum number of bytes of one partition that Pulsar has not acknowledged yet."""
-    append_max_queued_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """The maximum number of bytes of one partition that wait to be sent. Above it Produce gets a retriable error."""
-    cache_budget_bytes: int = Field(default=24 * MIB, ge=MIB)
-    """The cache of the newest records, for all partitions together."""
-    reader_budget_bytes: int = Field(default=8 * MIB, ge=MIB)
-    """The read-ahead buffer of one consumer that reads older records."""
-    readers_budget_bytes: int = Field(default=12 * MIB, ge=MIB)
-    """The read-ahead buffers of all these consumers. They share it evenly, and each gets at least one entry."""
-    max_readers: int = Field(default=256, ge=1)
-    """The number of log positions that are read at the same time. If there are more, they take turns."""
-    max_log_openings: int = Field(default=32, ge=1)
-    """The number of partitions that are opened at the same time, and of those that get a producer at the same time.
-    Partitions with a waiting write come first."""
-    reader_idle_ms: int = Field(default=30_000, ge=100)
-    """A reader that is not used for this time is closed."""
-    fetch_budget_bytes: int = Field(default=20 * MIB, ge=MIB)
-    """Fetched bytes that are being sent to all clients. Above it a fetch returns one batch at a time."""
-    unread_budget_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Responses that clients have not read yet. Above it the connections whose responses have waited longest are
-    closed."""
-    max_fetch_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Kafka's `fetch.max.bytes`: the maximum size of a response to Fetch."""
-    max_fetch_sessions: int = Field(default=1_000, ge=0)
-    """Kafka's `max.incremental.fetch.session.cache.slots`. All sessions together have at most 250 partitions for each
-    slot."""
-    producer_state_scan_bytes: int = Field(default=32 * MIB, ge=1024)
-    """The number of bytes at the end of a log that are read to restore the state of idempotent producers."""
-    max_producers_per_partition: int = Field(default=10_000, ge=1)
-    """The maximum number of idempotent producers whose state is kept for one partition."""
-    max_producers: int = Field(default=50_000, ge=1)
-    """The maximum number of idempotent producers whose state is kept for all partitions. Each needs about 1 KB for each
-    partition."""
-    producer_id_expiration_ms: int = Field(default=24 * 60 * 60_000, ge=1_000)
-    """Kafka's `producer.id.expiration.ms`."""
-    timestamp_scan_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Logs up to this size are searched record by record for a timestamp. In larger logs the search begins at the
-    publish time."""
-    refresh_timeout_ms: int = Field(default=10_000, ge=100)
-    """The time limit for reading to the end of a log; after it the request fails."""
-    log_idle_ms: int = Field(default=600_000, ge=1_000)
-    """A partition that is not used for this time is closed."""
-    metadata_max_age_ms: int = Field(default=5_000, ge=100)
-    """The time for which the gateway uses the metadata of a topic before it reads it from Pulsar again."""
-    metadata_timeout_ms: int = Field(default=10_000, ge=100)
-    """The maximum time that a request waits for metadata from Pulsar. After it, the request uses the last known
-    metadata."""
-
-    @model_validator(mode="after")
-    def _agree(self) -> Limits:
-        if self.max_message_bytes > self.max_request_bytes:
-            raise ValueError("max_message_bytes must fit into max_request_bytes")
-        if self.fetch_budget_bytes > self.unread_budget_bytes:
-            raise ValueError("fetch_budget_bytes must not exceed unread_budget_bytes")
-        if self.append_max_entry_bytes > self.append_max_in_flight_bytes:
-            raise ValueError("append_max_entry_bytes must fit into append_max_in_flight_bytes")
-        if self.max_producers_per_partition > self.max_producers:
-            raise ValueError("max_producers_per_partition must not exceed max_producers")
-        if self.append_max_in_flight_bytes > self.append_max_queued_bytes:
-            raise ValueError("append_max_in_flight_bytes must not exceed append_max_queued_bytes")
-        return self
 
 
 class Config(Section):

@@ -25,8 +25,11 @@ from tests.support.names import unique_topic
 from tests.support.raw_client import encode_request
 
 MB = 1024 * 1024
-MEMORY_MB = 512
-"""What a container for the gateway needs, without the kernel's socket buffers. The kernel gives it no more."""
+CONTAINERS: dict[str, tuple[int, dict[str, Any]]] = {
+    "default": (512, {}),
+    "small": (320, {"client_memory_bytes": 160 * MB}),
+}
+"""By name: the MB that the kernel gives a gateway, without socket buffers, and its `[limits]`."""
 HALF_SENT, SLOW_READERS, LARGE_PRODUCERS, IDLE = 1_500, 1_000, 100, 2_400
 PRODUCING, PRODUCERS_OF_EACH = 50, 100
 """Clients that write one batch each as many idempotent producers, whose state is kept."""
@@ -37,30 +40,36 @@ LOAD_S = 10.0
 CONNECT_AT_ONCE = 200
 
 
+@pytest.fixture(params=CONTAINERS)
+def memory(request: pytest.FixtureRequest) -> tuple[int, dict[str, Any]]:
+    return CONTAINERS[request.param]
+
+
 @pytest.fixture
-def gateway(pulsar: PulsarStandalone, tmp_path: Path) -> Iterator[GatewayProcess]:
+def gateway(pulsar: PulsarStandalone, tmp_path: Path, memory: tuple[int, dict[str, Any]]) -> Iterator[GatewayProcess]:
+    memory_mb, limits = memory
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with running(lone_gateway_on(pulsar, tmp_path)) as server:
-        limit_memory(server.pid)
+    with running(lone_gateway_on(pulsar, tmp_path, limits=limits)) as server:
+        limit_memory(server.pid, memory_mb)
         yield server
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def memory_mb(pid: int, name: str) -> float:
+def status_mb(pid: int, name: str) -> float:
     """A line of its status: VmHWM is the maximum of resident memory so far."""
     line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(name))
     return int(line.split()[1]) / 1024
 
 
-def limit_memory(pid: int) -> None:
-    """Above MEMORY_MB, the process gets no more.
+def limit_memory(pid: int, memory_mb: int) -> None:
+    """Above this, the process gets no more.
 
     RLIMIT_DATA counts memory that the process may write to, also what it has not touched yet, such as most of each
     thread's stack. It does not count the program's files. (A cgroup would count the kernel's socket buffers, too.)
     """
-    untouched_mb = memory_mb(pid, "VmData") - memory_mb(pid, "RssAnon")
-    limit = int((MEMORY_MB - memory_mb(pid, "RssFile") + untouched_mb) * MB)
+    untouched_mb = status_mb(pid, "VmData") - status_mb(pid, "RssAnon")
+    limit = int((memory_mb - status_mb(pid, "RssFile") + untouched_mb) * MB)
     resource.prlimit(pid, resource.RLIMIT_DATA, (limit, limit))
 
 
@@ -161,7 +170,7 @@ class Mob:
             await asyncio.sleep(LOAD_S)
 
 
-def test_memory_is_bounded_whatever_clients_do(gateway: GatewayProcess) -> None:
+def test_memory_is_bounded_whatever_clients_do(gateway: GatewayProcess, memory: tuple[int, dict[str, Any]]) -> None:
     topic, crowded, watched = (unique_topic(name) for name in ("mob", "crowded", "watched"))
     for name in topic, crowded:
         create_topic(gateway.bootstrap, name, PARTITIONS)
@@ -187,5 +196,5 @@ def test_memory_is_bounded_whatever_clients_do(gateway: GatewayProcess) -> None:
     assert mob.acknowledged <= set(written)
     assert len(mob.acknowledged) > PRODUCING * PRODUCERS_OF_EACH / 2
     assert gateway.running
-    assert memory_mb(gateway.pid, "VmHWM") < MEMORY_MB
+    assert status_mb(gateway.pid, "VmHWM") < memory[0]
     assert metric(gateway, "kafka_gateway_unexpected_failures_total") == 0

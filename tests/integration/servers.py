@@ -39,9 +39,9 @@ def gateway_on(pulsar: PulsarStandalone, work_dir: Path, /, **sections: dict[str
     return GatewayProcess(work_dir, pulsar.service_url, pulsar.admin_url, sections)
 
 
-def lone_gateway_on(pulsar: PulsarStandalone, work_dir: Path) -> GatewayProcess:
+def lone_gateway_on(pulsar: PulsarStandalone, work_dir: Path, **sections: dict[str, Any]) -> GatewayProcess:
     """A gateway that is not started yet. It is the only one of its namespace, so it leads everything."""
-    return gateway_on(pulsar, work_dir, pulsar={"namespace": unique_topic("alone")})
+    return gateway_on(pulsar, work_dir, pulsar={"namespace": unique_topic("alone")}, **sections)
 
 
 def metric(gateway: GatewayProcess, name: str, /, **labels: str) -> float:

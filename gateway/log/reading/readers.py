@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from gateway.config import Limits
+from gateway.limits_config import Limits
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.entries.log_entry import NO_LIMIT, Slice
 from gateway.log.reading.catch_up import CatchUpReader

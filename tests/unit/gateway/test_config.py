@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateway.config import MIB, Config, ConfigError, Limits, load
+from gateway.config import Config, ConfigError, load
+from gateway.limits_config import MIB, Limits
 
 
 def test_defaults_agree() -> None:
@@ -74,7 +75,7 @@ def test_unknown_keys_are_refused(config: dict[str, Any]) -> None:
         Config.model_validate(config)
 
 
-@pytest.mark.parametrize("name", sorted(Limits.model_fields))
+@pytest.mark.parametrize("name", sorted(Limits.model_fields.keys() - {"client_memory_bytes"}))
 def test_no_limit_is_negative_or_without_bound(name: str) -> None:
     for value in (-1, None, "many", "1_000_000", True):
         with pytest.raises(ValidationError):
@@ -136,3 +137,34 @@ def test_users_that_cannot_log_in_are_refused(tmp_path: Path, user: str, passwor
     with pytest.raises(ConfigError, match=r"security\.users") as refused:
         load(file)
     assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize("total_mb", [128, 300, 616, 4_096])
+@pytest.mark.parametrize("given", [{}, {"decoding_threads": 3}, {"unread_budget_bytes": 8 * MIB}])
+def test_one_limit_for_all_memory_of_clients(total_mb: int, given: dict[str, int]) -> None:
+    limits = Limits.model_validate({"client_memory_bytes": total_mb * MIB, **given})
+    assert limits.model_dump(include=set(given)) == given
+    assert 0.5 * total_mb * MIB < limits.budgets_bytes <= total_mb * MIB
+    assert limits.max_request_bytes <= Limits().max_request_bytes
+    assert limits.fetch_budget_bytes < limits.unread_budget_bytes
+    assert limits.reader_budget_bytes < limits.readers_budget_bytes
+
+
+def test_the_default_budgets_are_shares_of_their_sum() -> None:
+    limits = Limits(client_memory_bytes=Limits().budgets_bytes)
+    assert limits.model_dump(exclude={"client_memory_bytes"}) == Limits().model_dump(exclude={"client_memory_bytes"})
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"client_memory_bytes": 127 * MIB}, "greater than or equal"),
+        ({"client_memory_bytes": 256 * MIB, "cache_budget_bytes": 250 * MIB}, "client_memory_bytes must be at least"),
+        ({"client_memory_bytes": 256 * MIB, "requests_budget_bytes": 60 * MIB}, "client_memory_bytes must be at least"),
+        ({"client_memory_bytes": "256 MiB"}, "integer"),
+        ({"client_memory_bytes": 256 * MIB, "cache_budget_bytes": "much"}, "integer"),
+    ],
+)
+def test_budgets_that_do_not_fit_into_the_memory_are_refused(limits: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        Limits.model_validate(limits)

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gateway.config import Limits
 from gateway.dispatch import API_VERSIONS, Entrance, ServedCluster, UnsupportedRequest
+from gateway.limits_config import Limits
 from gateway.listener_config import Networks
 from gateway.login.audit import LoginAudit
 from gateway.network.arrivals import Arrivals

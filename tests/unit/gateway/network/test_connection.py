@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config import FORWARDING_LISTENER, MIB
+from gateway.config import FORWARDING_LISTENER
+from gateway.limits_config import MIB
 from gateway.listener_config import LOOPBACK
 from gateway.network.connection import READ_BUFFER_BYTES
 from gateway.requests.context import Listener

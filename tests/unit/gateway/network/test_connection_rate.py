@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.config import FORWARDING_LISTENER, Limits
+from gateway.config import FORWARDING_LISTENER
+from gateway.limits_config import Limits
 from gateway.listener_config import LOOPBACK
 from gateway.network.arrivals import Arrivals
 from gateway.network.connection import KafkaConnection, Owner

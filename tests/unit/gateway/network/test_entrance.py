@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.config import FORWARDING_LISTENER, MIB, Config, Limits
+from gateway.config import FORWARDING_LISTENER, Config
 from gateway.dispatch import Dispatcher, ServedCluster
+from gateway.limits_config import MIB, Limits
 from gateway.listener_config import LOOPBACK
 from gateway.network.connection import KafkaConnection, Owner
 from gateway.network.server import KafkaServer

@@ -9,8 +9,9 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config import MIB, Config, Limits
+from gateway.config import Config
 from gateway.dispatch import Dispatcher
+from gateway.limits_config import MIB, Limits
 from gateway.listener_config import LOOPBACK
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.network.server import KafkaServer

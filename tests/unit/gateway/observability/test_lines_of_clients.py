@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.config import Limits
 from gateway.handlers.table import APIS
+from gateway.limits_config import Limits
 from gateway.listener_config import LOOPBACK
 from gateway.network.arrivals import Arrivals
 from gateway.network.turns import Turns

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from deploy.local.certificates import Authority
-from gateway.config import Limits
+from gateway.limits_config import Limits
 from gateway.listener_config import LOOPBACK, ListenerSection, TlsSection
 from gateway.login.certificate_names import CertificateNames
 from gateway.network.arrivals import Arrivals
