@@ -315,7 +315,7 @@ class DelayedFetch:
             await partition_log.end.refresh()
         except (PulsarError, TimeoutError) as error:
             part.error = fetch_error_code(error)
-        if part.fetched.offset > partition_log.end_offset and not part.error:
+        if part.fetched.offset > partition_log.written_offset and not part.error:
             beyond = self._params.beyond_end()
             part.diverges = beyond == ErrorCode.OFFSET_OUT_OF_RANGE and part.fetched.fetched_epoch >= 0
             part.error = ErrorCode.NONE if part.diverges else beyond

@@ -21,6 +21,7 @@ from gateway.log.entries.log_entry import LogEntry
 from gateway.log.entries.message_entry import Messages, encode_removals
 from gateway.log.reading.cache import LogTail
 from gateway.log.reading.end_refresh import EndRefresh
+from gateway.log.reading.held_back import HeldBackEntries
 from gateway.log.reading.log_reader import LogReader
 from gateway.log.reading.log_start import LogStart
 from gateway.log.reading.passed_times import PassedTimes
@@ -40,7 +41,7 @@ from gateway.pulsar.errors import ClientClosedError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry
-from protocol.kafka.batch import BatchHeader, stamp_offsets
+from protocol.kafka.batch import BatchHeader, iter_headers, stamp_offsets
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.offset_span import empty_batch, empty_batches
 
@@ -75,7 +76,7 @@ class PartitionLog:
         )
         self.end = EndRefresh(
             resources.admin, self._follower, self._target, self._undispatched, shared.limits.refresh_timeout_ms,
-            bounds.asked_at,
+            HeldBackEntries(topic, resources, end, self._held_back_read), bounds.asked_at,
         )  # fmt: skip
         self.producers = KnownProducers(
             topic, resources, end, self.end, shared.producer_ids, shared.producers, shared.names,
@@ -100,8 +101,13 @@ class PartitionLog:
 
     @property
     def end_offset(self) -> int:
-        """The high watermark: the offset after the last known batch."""
+        """The high watermark: the offset after the last known batch that readers get."""
         return self._end.next_offset
+
+    @property
+    def written_offset(self) -> int:
+        """The offset after the last batch that is known to be written. Brokers may hold it back."""
+        return self._end.written_offset
 
     @property
     def last_used(self) -> float:
@@ -213,9 +219,12 @@ class PartitionLog:
             self._follower.follow()
             self._lookup.watch()
 
-    def _receipt_found(self, receipt: Receipt[SentEntry], index: int) -> None:
+    def _receipt_found(self, receipt: Receipt[SentEntry], index: int, is_held_back: bool) -> None:
         """The entry was looked up for its receipt. It was not read, nor perhaps others' entries before it."""
         base_offset = index - receipt.offset_count + 1
+        if is_held_back:
+            self._answer(self._end.on_held_back(receipt, base_offset))
+            return
         if base_offset != self.end_offset:
             self._tail.clear()
         self._answer(self._end.on_entry(receipt.position, base_offset, index + 1))
@@ -228,6 +237,7 @@ class PartitionLog:
         self._take(read)
         if is_piece(entry):
             self._tail.clear()  # catch-up readers assemble chunked messages
+        was_held_back = self._end.is_held_back
         resolved = self._end.on_entry(read.position, read.base_offset, read.next_offset)
         for receipt, base_offset in resolved:
             if receipt.position < read.position and base_offset != UNKNOWN_OFFSET:  # the follower skipped it
@@ -235,6 +245,7 @@ class PartitionLog:
         self.transactions.appended(read.position, read.base_offset, read.next_offset, read.data)
         if self.transactions.flagged:
             self.transactions.checkpoints.seen(entry)
+        self._skip_held_back(read.position, was_held_back=was_held_back)
         self._answer(resolved)
         if claimed is None:
             self.producers.appended(read)
@@ -246,8 +257,10 @@ class PartitionLog:
         base_offset = self.end_offset
         if last > self._end.last and end_offset > base_offset:
             self._take(LogEntry(last, base_offset, end_offset, empty_batches(base_offset, end_offset)))
+            was_held_back = self._end.is_held_back
             resolved = self._end.on_entry(last, base_offset, end_offset)
             self.transactions.appended(last, base_offset, end_offset, None)
+            self._skip_held_back(last, was_held_back=was_held_back)
             self._answer(resolved)
             self._target.known_up_to(last)
 
@@ -259,6 +272,10 @@ class PartitionLog:
                 # The entry is in the log, but only a log that reads its end anew can recognize the producer's retry.
                 self.start_closing()
                 self.writer.refuse(sent, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                continue
+            if position > self._end.last:
+                self._held_back(receipt)
+                self.writer.complete(sent, base_offset, now_s)
                 continue
             was_read = position <= self._taken  # the follower was faster than the receipt
             self._follower.own_entry_written(now_s, was_read=was_read)
@@ -276,6 +293,31 @@ class PartitionLog:
         self.transactions.appended(position, base_offset, base_offset + count, data)
         if sent.checkpoint is not None:
             self.transactions.checkpoint_written(position, sent.checkpoint)
+
+    def _held_back(self, receipt: Receipt[SentEntry]) -> None:
+        """The entry of ours is written. It will be read from Pulsar when the broker dispatches it."""
+        position, _, sent = receipt
+        if sent.is_transactional:  # until its marker is read, a transaction that has ended seems to be open
+            for _, header in iter_headers(sent.data):
+                if header.is_control:
+                    self.transactions.doubt(header.producer_id)
+        if sent.checkpoint is not None:
+            self.transactions.checkpoint_written(position, sent.checkpoint)
+
+    def _held_back_read(self, entry: Entry, read: LogEntry) -> None:
+        """An entry that readers do not get yet was looked up: it may be in flight, or of the leader before."""
+        claimed = self.writer.claim(entry.metadata.producer_name, entry.metadata.sequence_id)
+        if claimed is None:
+            self.producers.appended(read)
+        else:
+            self.writer.complete(claimed, read.base_offset, time.monotonic())
+
+    def _skip_held_back(self, read: Position, *, was_held_back: bool) -> None:
+        """The end may have moved from this entry over entries that were held back: they are not in memory."""
+        if was_held_back and not self._end.is_held_back and self._end.last > read:
+            self._tail.clear()
+            self.transactions.appended(self._end.last, self.end_offset, self.end_offset, None)
+            self.waiters.wake()
 
     def _drop_cached(self) -> None:
         self._tail.clear()

@@ -4,12 +4,13 @@ Topic names are full names, `persistent://tenant/namespace/name`. Every method r
 https://pulsar.apache.org/docs/4.0.x/admin-api-topics/
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from gateway.pulsar.admin_http import AdminError, AdminHttp, quoted
+from gateway.pulsar.admin_http import AdminError, AdminHttp, Response, quoted
 from gateway.pulsar.position import Position
 
 _BEHIND_LAST_ENTRY = "LastConfirmedEntry is"
@@ -83,6 +84,20 @@ class StoredEntry:
     num_messages: int
     marker_type: int | None = None
     """Set for an entry that a broker wrote for replication or transactions."""
+    is_aborted: bool = False
+    """It belongs to a transaction of a native producer that was aborted: readers never get it."""
+    is_held_back: bool = False
+    """An open transaction of a native producer begins at it, or before it: readers get it when that has ended."""
+
+
+class StoredContent(NamedTuple):
+    """The content of one entry, decompressed."""
+
+    entry: StoredEntry
+    producer_name: str
+    sequence_id: int
+    properties: Mapping[str, str]
+    payload: bytes
 
 
 def split_topic(topic: str) -> tuple[str, str]:
@@ -220,21 +235,30 @@ class TopicsAdmin:
 
     async def entry(self, topic: str, position: Position) -> StoredEntry | None:
         """Index and message count of one entry, without its payload; None if the entry does not exist."""
+        found = await self._entry("HEAD", topic, position)
+        return None if found is None else _stored(position, found.headers)
+
+    async def content(self, topic: str, position: Position) -> StoredContent | None:
+        """One entry with its content, which brokers return even while they dispatch it to no reader."""
+        found = await self._entry("GET", topic, position)
+        if found is None:
+            return None
+        return StoredContent(
+            entry=_stored(position, found.headers),
+            producer_name=found.headers.get("X-Pulsar-producer-name", ""),
+            sequence_id=int(found.headers.get("X-Pulsar-sequence-id", "0")),
+            properties=json.loads(found.headers.get("X-Pulsar-PROPERTY", "{}")),
+            payload=found.body,
+        )
+
+    async def _entry(self, method: str, topic: str, position: Position) -> Response | None:
         path = topic_path(topic, "ledger", str(position.ledger_id), "entry", str(position.entry_id))
         try:
-            response = await self._http.request("HEAD", path, refusal=_BEHIND_LAST_ENTRY)
+            return await self._http.request(method, path, refusal=_BEHIND_LAST_ENTRY)
         except AdminError as error:
             if error.not_found or _BEHIND_LAST_ENTRY in error.reason:
                 return None
             raise
-        index = response.headers.get("X-Pulsar-Broker-Entry-METADATA-index")
-        marker = response.headers.get("X-Pulsar-marker-type")
-        return StoredEntry(
-            position=position,
-            index=None if index is None else int(index),
-            num_messages=int(response.headers.get("X-Pulsar-num-batch-message", "1")),
-            marker_type=None if marker is None else int(marker),
-        )
 
     async def position_at(self, topic: str, timestamp_ms: int) -> Position:
         """The first entry published at or after a time, or the position after the last entry."""
@@ -266,6 +290,19 @@ class TopicsAdmin:
     async def delete_subscription(self, topic: str, subscription: str, *, force: bool = False) -> None:
         path = topic_path(topic, "subscription", quoted(subscription))
         await self._http.request("DELETE", path, params={"force": _bool(force)})
+
+
+def _stored(position: Position, headers: Mapping[str, str]) -> StoredEntry:
+    index = headers.get("X-Pulsar-Broker-Entry-METADATA-index")
+    marker = headers.get("X-Pulsar-marker-type")
+    return StoredEntry(
+        position=position,
+        index=None if index is None else int(index),
+        num_messages=int(headers.get("X-Pulsar-num-batch-message", "1")),
+        marker_type=None if marker is None else int(marker),
+        is_aborted=headers.get("X-Pulsar-txn-aborted") == "true",
+        is_held_back=headers.get("X-Pulsar-txn-uncommitted") == "true",
+    )
 
 
 def _namespace(namespace: str) -> str:

@@ -99,9 +99,13 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
 
 
 async def _without_entries(admin: AdminClient, topic: str, held: ManagedLedgerInfo, asked_at: float) -> LogBounds:
+    """The bounds of a log of which readers get no entry: it has none, or an open native transaction precedes all."""
     end = end_before_open_ledger(held.properties)
     if await _is_compacted(admin, topic, held):
         return LogBounds(NOTHING, end, deleted_before(held.properties), asked_at=asked_at)
+    if len(held.ledger_ids) > 1:  # the ones before the open one are not empty
+        first = await _first_of_kept(admin, topic, None)
+        end = end if first is None else first.ledger.start.offset
     return LogBounds(NOTHING, end, end, starts_at_first_entry=True, asked_at=asked_at)
 
 

@@ -4,6 +4,9 @@ A send receipt contains (ledger, entry). If this position directly follows the l
 current end offset. Otherwise another writer wrote in between, or a new ledger began: the receipt waits until the entry
 itself, or an adjacent one, has been read with its index. A reader that is opened while entries are written may miss
 some of them.
+
+Brokers hold back what follows an open transaction of a native producer. Receipts for such entries get their offsets,
+but do not move the end: it would be another one at a gateway that has only what readers get.
 """
 
 from __future__ import annotations
@@ -33,6 +36,15 @@ class Resolved(NamedTuple, Generic[Sent]):
     base_offset: int
 
 
+class _Ahead(NamedTuple):
+    """Entries that are written, but held back."""
+
+    behind: Position
+    """What follows this entry is not of a native producer: when readers get this one, they get all up to ``last``."""
+    last: Position
+    next_offset: int
+
+
 class LogEnd(Generic[Sent]):
     """The last known entry and the offset after it."""
 
@@ -40,6 +52,17 @@ class LogEnd(Generic[Sent]):
         self.last = last
         self.next_offset = next_offset
         self._unresolved: list[Receipt[Sent]] = []
+        self._ahead: _Ahead | None = None
+
+    @property
+    def is_held_back(self) -> bool:
+        """Entries after the end are known to be written."""
+        return self._ahead is not None
+
+    @property
+    def written_offset(self) -> int:
+        """The offset after the last entry that is known to be written."""
+        return self.next_offset if self._ahead is None else self._ahead.next_offset
 
     @property
     def unresolved(self) -> bool:
@@ -59,11 +82,31 @@ class LogEnd(Generic[Sent]):
         if position.entry_id == last.entry_id + 1 and position.ledger_id == last.ledger_id and not self._unresolved:
             base_offset = self.next_offset  # as `_count`, in place: most receipts directly follow the last entry
             self.last, self.next_offset = position, base_offset + receipt.offset_count
+            if self._ahead is not None:
+                self._meet_ahead()
             return [Resolved(receipt, base_offset)]
         if position <= last:  # although the entry was not read
             return [Resolved(receipt, UNKNOWN_OFFSET)]
         self._unresolved.append(receipt)
-        return self._count()
+        return self._count() or self._count_ahead()
+
+    def on_held_back(self, receipt: Receipt[Sent], base_offset: int) -> list[Resolved[Sent]]:
+        """The entry of the first receipt that waits has this offset, and is held back. Returns the resolved receipts.
+
+        Those behind the end are the ones that are held back.
+        """
+        assert self._unresolved[0] is receipt
+        position = self._unresolved.pop(0).position
+        self._written(position._replace(entry_id=position.entry_id - 1), position, base_offset + receipt.offset_count)
+        return [Resolved(receipt, base_offset), *self._count_ahead()]
+
+    def written_ahead(self, last: Position, next_offset: int) -> None:
+        """This entry, of whatever writer, and those before it are written, and held back."""
+        self._written(last, last, next_offset)
+
+    def _written(self, behind: Position, last: Position, next_offset: int) -> None:
+        if last > self.last and (self._ahead is None or last > self._ahead.last):
+            self._ahead = _Ahead(behind, last, next_offset)
 
     def on_entry(self, position: Position, base_offset: int, next_offset: int) -> list[Resolved[Sent]]:
         """An entry was read; it moves the end if it is new. Returns the resolved receipts, in the log's order."""
@@ -73,7 +116,16 @@ class LogEnd(Generic[Sent]):
         self.last, self.next_offset = position, next_offset
         if self._unresolved and self._unresolved[0].position == position:
             resolved.append(Resolved(self._unresolved.pop(0), base_offset))
+        self._meet_ahead()
         return resolved + self._count()
+
+    def _meet_ahead(self) -> None:
+        """What was held back may follow now."""
+        ahead = self._ahead
+        if ahead is not None and self.last >= ahead.behind:
+            self._ahead = None
+            if ahead.last > self.last:
+                self.last, self.next_offset = ahead.last, ahead.next_offset
 
     def _passed_over(self, position: Position, base_offset: int) -> list[Resolved[Sent]]:
         """The receipts of missed entries before the entry read; their offsets are counted back from its base offset."""
@@ -99,6 +151,17 @@ class LogEnd(Generic[Sent]):
             head = self._unresolved.pop(0)
             counted.append(Resolved(head, self.next_offset))
             self.last, self.next_offset = head.position, self.next_offset + head.offset_count
+        self._meet_ahead()
+        return counted
+
+    def _count_ahead(self) -> list[Resolved[Sent]]:
+        """The receipts that directly follow what is known to be held back."""
+        counted: list[Resolved[Sent]] = []
+        while self._ahead is not None and self._unresolved and _follows(self._unresolved[0].position, self._ahead.last):
+            head = self._unresolved.pop(0)
+            counted.append(Resolved(head, self._ahead.next_offset))
+            next_offset = self._ahead.next_offset + head.offset_count
+            self._ahead = self._ahead._replace(last=head.position, next_offset=next_offset)
         return counted
 
 

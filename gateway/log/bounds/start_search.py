@@ -65,12 +65,19 @@ class StartSearch:
         if self._first is not None and self._first.ledger_id == stored[0].ledger_id:
             return self._first.start
         first, last = stored[0].ledger_id, Position(stored[-1].ledger_id, stored[-1].entries - 1)
-        start = await self._read_first(last, stats) or await kept_start(self._admin, self._topic, first)
+        start = await self._read_first(first, last, stats) or await kept_start(self._admin, self._topic, first)
         self._first = None if start is None else FirstLedger(stored[0].ledger_id, start)
         return start
 
-    async def _read_first(self, last: Position, stats: InternalStats) -> FirstOffset | None:
-        found = read_entries(self._client, self._topic, "earliest", last, admin=self._admin)
+    async def _read_first(self, ledger_id: int, last: Position, stats: InternalStats) -> FirstOffset | None:
+        """None if no entry arrives: brokers dispatch none, or hold all of them back."""
+
+        async def none_arrives(behind: Position) -> bool:
+            return await kept_start(self._admin, self._topic, ledger_id) is not None
+
+        found = read_entries(
+            self._client, self._topic, "earliest", last, admin=self._admin, none_arrives=none_arrives
+        )
         async with aclosing(found) as entries:
             async for entry in entries:
                 if entry.index is not None:

@@ -69,17 +69,21 @@ async def read_entries(
     read_compacted: bool = False,
     admin: AdminClient | None = None,
     queued_bytes: int | None = None,
+    none_arrives: AllRead | None = None,
 ) -> AsyncGenerator[Entry, None]:
     """The entries from ``start`` (inclusive) to ``last``. Raises PulsarError, and TimeoutError when no entry arrives.
 
     If no entry arrives, ``admin`` shows whether brokers dispatch none of the remaining entries: then the stream ends.
     ``queued_bytes`` is the approximate size of the entries that wait for the caller (default: QUEUED_BYTES).
+    ``none_arrives`` is another reason to end the stream when no entry arrives.
     """
     queue = EntryQueue()
     reader = await client.open_reader(topic, start, queue, read_compacted=read_compacted)
     behind = start._replace(entry_id=start.entry_id - 1) if isinstance(start, Position) else NOTHING
 
     async def all_read(behind: Position) -> bool:
+        if none_arrives is not None and await none_arrives(behind):
+            return True
         return admin is not None and await undispatched_end(admin, topic, behind, last) is not None
 
     try:

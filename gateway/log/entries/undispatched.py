@@ -1,7 +1,8 @@
 """Entries that brokers do not dispatch to readers: a reader that expects them up to the log's end would wait forever.
 
-These are markers, and entries that count no messages. Brokers write some, and any producer may. They hold no records,
-but have offsets. Measured on Pulsar 4.0.7: a broker reports such an entry as the last one, unless it wrote it itself.
+These are markers, entries that count no messages, and messages of aborted native transactions. Brokers write some, and
+any producer may. They hold no records that count, but have offsets. Measured on Pulsar 4.0.7: a broker reports such an
+entry as the last one, unless it wrote it itself, or it was aborted.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ async def undispatched_end(admin: AdminClient, topic: str, behind: Position, las
     try:
         async with asyncio.timeout(ANSWER_S):
             ledgers = (await admin.topics.internal_stats(topic)).ledgers
-        return await _end_of_undispatched(admin, topic, _backwards(ledgers, behind, last))
+        return await _end_of_undispatched(admin, topic, backwards(ledgers, behind, last))
     except (PulsarError, TimeoutError) as error:
         log.info("cannot find out why no entry arrives", topic=topic, last=last, error=str(error))
         return None
@@ -57,10 +58,10 @@ async def _end_of_undispatched(admin: AdminClient, topic: str, left: Iterator[Po
 
 def _is_dispatched(entry: StoredEntry) -> bool:
     """Whether readers get the entry."""
-    return entry.marker_type is None and entry.num_messages > 0
+    return entry.marker_type is None and entry.num_messages > 0 and not entry.is_aborted
 
 
-def _backwards(ledgers: Sequence[Ledger], behind: Position, last: Position) -> Iterator[Position]:
+def backwards(ledgers: Sequence[Ledger], behind: Position, last: Position) -> Iterator[Position]:
     """The positions from ``last`` back to, but not including, ``behind``."""
     for ledger in reversed(ledgers):
         if ledger.ledger_id > last.ledger_id:

@@ -11,6 +11,7 @@ from gateway.errors import KafkaError
 from gateway.log.bounds.drained import drained
 from gateway.log.bounds.end_target import EndTarget
 from gateway.log.entries.undispatched import SILENT_S, undispatched_end
+from gateway.log.reading.held_back import HeldBackEntries
 from gateway.log.reading.tail_follower import TailFollower
 from gateway.log.shared_run import SharedRun
 from gateway.pulsar.admin import AdminClient
@@ -29,6 +30,7 @@ class EndRefresh:
         target: EndTarget,
         on_undispatched: Callable[[Position, int], None],
         timeout_ms: int,
+        held_back: HeldBackEntries,
         asked_at: float = -math.inf,
     ) -> None:
         """``on_undispatched(last, end)``: brokers dispatch no further entry up to ``last``; the log ends at ``end``.
@@ -40,6 +42,7 @@ class EndRefresh:
         self._target = target
         self._on_undispatched = on_undispatched
         self._timeout_ms = timeout_ms
+        self._held_back = held_back
         self._asked_at = asked_at
         self._ahead = SharedRun(self.refresh)
         self._passing = SharedRun(self._pass_undispatched)
@@ -65,6 +68,9 @@ class EndRefresh:
         """Read all that the broker had received at the time of the call. Raises PulsarError and TimeoutError."""
         stats = await drained(self._admin, self._follower.pulsar_topic)
         await self.refresh()
+        last, behind = stats.last_confirmed, self._follower.end.last
+        if last.entry_id >= 0 and last > behind and not await self._held_back.read(stats, behind):
+            await self.refresh()  # they may have been held back when it began
         return stats
 
     async def _read_to_end(self) -> None:

@@ -18,6 +18,8 @@ from gateway.pulsar.errors import PulsarError
 
 LOOK_UP_AFTER_S = 2.0
 """Readers get entries within milliseconds; and a write fails after `log_writer.STALLED_S`."""
+HELD_BACK_S = 0.05
+"""The same, if brokers hold back entries before it: readers get nothing before a transaction ends."""
 
 log = structlog.get_logger()
 
@@ -30,9 +32,10 @@ class ReceiptLookup(Generic[Sent]):
         pulsar_topic: str,
         entries: EntryLookup,
         end: LogEnd[Sent],
-        on_found: Callable[[Receipt[Sent], int], None],
+        on_found: Callable[[Receipt[Sent], int, bool], None],
     ) -> None:
-        """``on_found``: the index of the receipt's entry is known, though the entry was not read."""
+        """``on_found``: the index of the receipt's entry is known, though the entry was not read, and whether it is
+        held back."""
         self._topic = pulsar_topic
         self._entries = entries
         self._end = end
@@ -45,7 +48,8 @@ class ReceiptLookup(Generic[Sent]):
         """Watch the first receipt, if one waits."""
         first = self._end.first_unresolved
         if first is not None and self._timer is None and self._task is None and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_UP_AFTER_S, self._look, first)
+            pause_s = HELD_BACK_S if self._end.is_held_back else LOOK_UP_AFTER_S
+            self._timer = asyncio.get_running_loop().call_later(pause_s, self._look, first)
 
     def close(self) -> None:
         self._closed = True
@@ -69,5 +73,5 @@ class ReceiptLookup(Generic[Sent]):
             entry = None
         self._task = None
         if entry is not None and entry.index is not None and self._end.first_unresolved is first:
-            self._on_found(first, entry.index)
+            self._on_found(first, entry.index, entry.is_held_back)
         self.watch()

@@ -59,7 +59,9 @@ def scan_ranges(stats: InternalStats, tail: Tail, limits: Limits) -> list[tuple[
     if tail.last.entry_id < 0:
         return []
     scan_bytes, scan_entries = limits.producer_state_scan_bytes, 2 * limits.append_max_in_flight_entries
-    start = scan_start(stats.ledgers, scan_bytes, scan_entries)
+    # What brokers hold back is behind the tail.
+    readable = stats.ledgers if tail.last >= stats.last_confirmed else _up_to(stats.ledgers, tail.last)
+    start = scan_start(readable or stats.ledgers, scan_bytes, scan_entries)
     before = _up_to(stats.ledgers, tail.taken_over)
     if not before or not isinstance(start, Position):
         return [(start, tail.last)]

@@ -36,6 +36,10 @@ class FakeLog:
         self.source = SimpleNamespace(compacted=False)
         self.transactions = SimpleNamespace(loaded=True, last_stable_offset=end_offset)
 
+    @property
+    def written_offset(self) -> int:
+        return self.end_offset
+
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True, before: int) -> Slice | None:
         if offset < self.memory_start and not self.loaded:
             return None

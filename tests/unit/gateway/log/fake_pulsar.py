@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from gateway.log.entries.log_entry import KAFKA_FORMAT
 from gateway.log.entries.message_entry import FORMAT_PROPERTY
-from gateway.pulsar.admin_topics import Ledger, ManagedLedgerInfo, StoredEntry
+from gateway.pulsar.admin_topics import Ledger, ManagedLedgerInfo, StoredContent, StoredEntry
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import SendListener
@@ -80,17 +80,21 @@ class FakeReader:
     def deliver(self) -> None:
         while not self.closed and self.permits > 0 and self.next_entry < len(self.topic.entries):
             entry = self.topic.entry_at(self.next_entry)
+            if self.topic.is_held_back(entry.position):
+                return
             self.next_entry += 1
             if self.read_compacted and entry.position in self.topic.compacted_away:
                 continue
-            if entry.is_marker:
+            if entry.is_marker or entry.position in self.topic.aborted:
                 continue
             self.permits -= entry.num_messages
             self.listener.on_entry(entry)
 
     async def last_position(self) -> Position:
         if not self.read_compacted:
-            return self.topic.last
+            unread = {each for each, *_ in self.topic.entries if self.topic.is_held_back(each)} | self.topic.aborted
+            left = [each for each, *_ in self.topic.entries if each not in unread]
+            return left[-1] if left else self.topic.last if not unread else Position(self.topic.ledger_id, -1)
         left = [each for each, *_ in self.topic.entries if each not in self.topic.compacted_away]
         return left[-1] if left else Position(-1, -1)
 
@@ -114,6 +118,10 @@ class FakeTopic:
         self.producers: list[FakeProducer] = []
         self.readers: list[FakeReader] = []
         self.delivers = True
+        self.held_back_from: Position | None = None
+        """An open transaction of a native producer begins here."""
+        self.aborted: set[Position] = set()
+        """Messages of aborted transactions."""
         self.open_failures: list[PulsarError] = []
         self.properties: dict[str, str] = {}
         self.cursors: list[str] = []
@@ -125,6 +133,15 @@ class FakeTopic:
     @property
     def last(self) -> Position:
         return self.entries[-1][0] if self.entries else Position(self.ledger_id, -1)
+
+    def is_held_back(self, position: Position) -> bool:
+        return self.held_back_from is not None and position >= self.held_back_from
+
+    def release(self) -> None:
+        """The open transaction has ended."""
+        self.held_back_from = None
+        for reader in self.readers:
+            asyncio.get_running_loop().call_soon(reader.deliver)
 
     async def last_position(self, topic: str, *, read_compacted: bool = False) -> Position:
         return await FakeReader(self, cast(EntryListener, None), 0, read_compacted).last_position()
@@ -196,7 +213,7 @@ class FakeTopic:
         compacted = Ledger(self.compacted_ledger_id, 0, 0)
         return SimpleNamespace(
             pending_adds=0, entries_added=len(self.entries), ledgers=ledgers, compacted_ledger=compacted,
-            cursors={name: {} for name in self.cursors},
+            cursors={name: {} for name in self.cursors}, last_confirmed=self.last,
         )  # fmt: skip
 
     async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
@@ -217,5 +234,14 @@ class FakeTopic:
         for at, index, _, metadata in self.entries:
             if at == position:
                 marker_type = metadata.marker_type if metadata.HasField("marker_type") else None
-                return StoredEntry(position, index, metadata.num_messages_in_batch, marker_type)
+                flags = position in self.aborted, self.is_held_back(position)
+                return StoredEntry(position, index, metadata.num_messages_in_batch, marker_type, *flags)
+        return None
+
+    async def content(self, topic: str, position: Position) -> StoredContent | None:
+        for at, _, data, metadata in self.entries:
+            if at == position:
+                properties = {each.key.decode(): each.value.decode() for each in metadata.properties}
+                stored = await self.entry(topic, position)
+                return StoredContent(stored, metadata.producer_name, metadata.sequence_id, properties, data)
         return None

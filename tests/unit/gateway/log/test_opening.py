@@ -73,7 +73,8 @@ LIMITS = Limits(producer_state_scan_bytes=32 * MIB, append_max_in_flight_entries
 
 
 def stats(*ledgers: Ledger) -> InternalStats:
-    return cast(InternalStats, SimpleNamespace(ledgers=ledgers))
+    last = Position(ledgers[-1].ledger_id, ledgers[-1].entries - 1) if ledgers else Position(-1, -1)
+    return cast(InternalStats, SimpleNamespace(ledgers=ledgers, last_confirmed=last))
 
 
 def scanned(ledgers: list[Ledger], taken_over: Position | None = None) -> list[tuple[Any, Position]]:

@@ -321,10 +321,10 @@ async def test_the_first_look_at_the_log_serves_all_batches_that_came_before_it(
 
 
 @pytest.mark.parametrize("others", [0, 5])
-async def test_what_brokers_hold_back_is_looked_up(
+async def test_what_no_reader_gets_is_looked_up(
     scene: Scene, others: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries after an open transaction of a native producer are written, but not dispatched."""
+    """The entries are written, but do not arrive."""
     monkeypatch.setattr(receipt_lookup, "LOOK_UP_AFTER_S", 0.01)
     scene.topic.delivers = False
     for reader in scene.topic.readers:

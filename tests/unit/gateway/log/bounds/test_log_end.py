@@ -93,6 +93,22 @@ class LogEndMachine(RuleBasedStateMachine):
         self.passed_over = True
         self.read += 1
 
+    @precondition(lambda self: self.end.unresolved)
+    @rule()
+    def look_up(self) -> None:
+        """The broker holds the entry back: an open transaction of another writer precedes it."""
+        first, before = self.end.first_unresolved, self.end.last
+        assert first is not None
+        self._note(self.end.on_held_back(first, first.sent.base_offset))
+        assert self.end.last == before
+
+    @precondition(lambda self: self.written)
+    @rule()
+    def look_ahead(self) -> None:
+        """A new leader looks up what is held back."""
+        last = self.written[-1]
+        self.end.written_ahead(last.position, last.base_offset + last.offset_count)
+
     @invariant()
     def offsets_are_right(self) -> None:
         unknown = [[UNKNOWN_OFFSET]] if self.passed_over else []
@@ -104,6 +120,8 @@ class LogEndMachine(RuleBasedStateMachine):
         ends = {entry.position: entry.base_offset + entry.offset_count for entry in self.written}
         if self.end.last != NOTHING:
             assert self.end.next_offset == ends[self.end.last]
+        assert self.end.written_offset in {self.end.next_offset, *ends.values()}
+        assert self.end.is_held_back is (self.end.written_offset > self.end.next_offset)
 
     @invariant()
     def what_waits_is_what_is_not_resolved(self) -> None:
@@ -174,3 +192,26 @@ def test_abandoned_receipts_are_handed_back() -> None:
     end.on_receipt(Receipt(Position(2, 0), 10, None))
     assert [waiting.position for waiting in end.abandon()] == [Position(2, 0)]
     assert not end.unresolved
+
+
+def test_what_is_held_back_gets_offsets_but_does_not_move_the_end() -> None:
+    end = LogEnd[None](Position(1, 4), 100)
+    first, second = Receipt(Position(1, 6), 10, None), Receipt(Position(1, 7), 10, None)
+    assert not end.on_receipt(first)
+    assert not end.on_receipt(second)
+    assert offsets_of(end.on_held_back(first, 103)) == [103, 113]
+    assert offsets_of(end.on_receipt(Receipt(Position(1, 8), 10, None))) == [123]
+    assert (end.last, end.next_offset, end.written_offset) == (Position(1, 4), 100, 133)
+    end.on_entry(Position(1, 5), 100, 103)
+    assert (end.last, end.next_offset, end.is_held_back) == (Position(1, 8), 133, False)
+
+
+def test_the_end_does_not_pass_another_transaction() -> None:
+    """Brokers may hold back what a new leader has looked up for longer than what precedes it."""
+    end = LogEnd[None](Position(1, 4), 100)
+    end.written_ahead(Position(1, 6), 106)
+    assert offsets_of(end.on_receipt(Receipt(Position(1, 7), 10, None))) == [106]
+    end.on_entry(Position(1, 5), 100, 103)
+    assert (end.last, end.next_offset, end.written_offset) == (Position(1, 5), 103, 116)
+    end.on_entry(Position(1, 6), 103, 106)
+    assert (end.last, end.next_offset) == (Position(1, 7), 116)

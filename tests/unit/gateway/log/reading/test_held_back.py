@@ -1,0 +1,128 @@
+"""What brokers hold back because an open native transaction precedes it: it is written, and has offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from gateway.log.bounds.log_bounds import read_bounds
+from gateway.log.bounds.start_search import StartSearch
+from gateway.log.entries import entry_stream
+from gateway.log.reading import receipt_lookup
+from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.position import Position
+from protocol.kafka.batch import BatchHeader, parse_header
+from protocol.kafka.records import Record, encode_batch
+from protocol.pulsar.entry import encode_message
+from tests.unit.event_loop import let_callbacks_run
+from tests.unit.gateway.log.fake_pulsar import FakeTopic
+from tests.unit.gateway.log.log_scene import Scene, answered, append
+
+NATIVE = encode_message(b"native")
+
+
+@pytest.fixture
+async def held_back(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A log of one record, then two of an open native transaction."""
+    monkeypatch.setattr(receipt_lookup, "LOOK_UP_AFTER_S", 0.01)
+    scene.topic.held_back_from = scene.topic.write(NATIVE, 1, "native", 1, native=True)
+    scene.topic.write(NATIVE, 1, "native", 2, native=True)
+    return scene
+
+
+async def written(scene: Scene, count: int) -> int:
+    answers = scene.append(count)
+    await let_callbacks_run()
+    scene.producer.write_and_confirm(max(scene.producer.sent))
+    offset, error = await answered(answers)
+    assert error is None
+    return offset
+
+
+async def test_writes_get_offsets_and_readers_wait(held_back: Scene) -> None:
+    assert [await written(held_back, count) for count in (3, 2)] == [3, 6]
+    await held_back.log.end.refresh()
+    assert (held_back.log.end_offset, held_back.log.written_offset) == (1, 8)
+    assert held_back.offsets_read() == [(0, 0)]
+    held_back.topic.release()
+    await held_back.log.end.refresh()
+    assert (held_back.log.end_offset, held_back.log.written_offset) == (8, 8)
+
+
+async def test_what_is_written_after_it_follows(held_back: Scene) -> None:
+    """Also if nobody has read the log since the transaction ended."""
+    assert await written(held_back, 3) == 3
+    held_back.topic.release()
+    assert await written(held_back, 2) == 6
+    await held_back.log.end.refresh()
+    assert held_back.log.end_offset == 8
+    assert await written(held_back, 1) == 8
+    assert held_back.log.end_offset == 9
+
+
+async def test_transactions_of_kafka_behind_it_are_read_again(held_back: Scene) -> None:
+    assert await written(held_back, 3) == 3
+    held_back.topic.release()
+    await held_back.log.end.refresh()
+    await held_back.log.transactions.prepare()
+    assert held_back.log.transactions.last_stable_offset == held_back.log.end_offset == 6
+
+
+async def test_a_lost_producer_has_written_what_is_held_back(held_back: Scene) -> None:
+    """Refused, its batches would be sent again, and be in the log twice."""
+    await held_back.log.producers.load()
+    answers = await append(held_back, 1, 0)
+    await let_callbacks_run()
+    lost = held_back.producer
+    for sequence_id in list(lost.sent):
+        lost.write(sequence_id)
+    lost.lose()
+    assert await answered(answers) == (3, None)
+
+
+async def test_another_leader_knows_what_is_held_back(held_back: Scene) -> None:
+    held_back.topic.write(idempotent(1, 0), 1, "another gateway", 0)
+    held_back.topic.write(NATIVE, 1, "native", 3, native=True)
+    await held_back.log.producers.load()
+    assert held_back.log.producers.state.find_duplicate(header(1, 0)) is not None
+    assert held_back.log.written_offset == 5
+    assert held_back.log.end_offset == 1
+    assert await written(held_back, 1) == 5, "without a lookup, which takes time"
+
+
+def header(producer_id: int, sequence: int) -> BatchHeader:
+    return parse_header(idempotent(producer_id, sequence))
+
+
+def idempotent(producer_id: int, sequence: int) -> bytes:
+    records = [Record(0, 1_000, None, b"value", ())]
+    return bytes(encode_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence))
+
+
+@pytest.mark.parametrize("values", [[b"all"], [b"all", b"of them"]])
+@pytest.mark.parametrize("ends", ["open", "aborted"])
+async def test_a_log_of_which_no_reader_gets_anything(
+    monkeypatch: pytest.MonkeyPatch, values: Sequence[bytes], ends: str
+) -> None:
+    """Pulsar's own number of the next offset is behind the closed ledgers."""
+    monkeypatch.setattr(entry_stream, "SILENT_S", 0.01)
+    topic = FakeTopic()
+    topic.next_index = 5
+    positions = [topic.write(encode_message(value), 1, "native", 1, native=True) for value in values]
+    topic.roll_over()
+    topic.properties = {"index": str(topic.next_index - 1)}
+    if ends == "open":
+        topic.held_back_from = positions[0]
+    else:
+        topic.aborted = set(positions)
+    client, admin = cast(PulsarClient, topic), cast(AdminClient, topic)
+    found = await read_bounds(client, admin, "topic")
+    assert (found.last, found.start_offset, found.next_offset) == (Position(-1, -1), 5, 5)
+    async with asyncio.timeout(5):
+        start = await StartSearch(client, admin, "topic").run()
+    assert start is not None
+    assert start.offset == 5
