@@ -20,6 +20,7 @@ from gateway.log.bounds.start_search import (
     is_compacted,
     kept_start,
     start_at_indexed,
+    start_of,
 )
 from gateway.log.bounds.transaction_flag import flagged_position
 from gateway.log.entries.entry_stream import NOTHING, EntryQueue, read_entry, read_on
@@ -29,7 +30,7 @@ from gateway.pulsar.admin_topics import ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.flow_window import FlowWindow
-from gateway.pulsar.position import Position, first_index
+from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Reader
 
 COMPACTION_CURSOR = "__compaction"
@@ -124,7 +125,7 @@ async def _first(
         async for entry in entries:
             if entry.index is None:
                 return await _first_behind(admin, topic, entry)
-            start = FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=True)
+            start = await start_of(admin, topic, entry.position.ledger_id, entry)
             end_offset = entry.index + 1 if entry.position >= last else None
             return _First(FirstLedger(entry.position.ledger_id, start), end_offset)
     return await _first_of_kept(admin, topic, kept_end)

@@ -15,6 +15,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats, Ledger, StoredEntry
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position, first_index
+from gateway.pulsar.reader import Entry
 
 log = structlog.get_logger()
 
@@ -81,7 +82,7 @@ class StartSearch:
         async with aclosing(found) as entries:
             async for entry in entries:
                 if entry.index is not None:
-                    return FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=True)
+                    return await start_of(self._admin, self._topic, ledger_id, entry)
                 oldest = await find_first_indexed(self._admin, self._topic, stats.ledgers)
                 return None if oldest is None else start_at_indexed(self._topic, oldest)
         return None
@@ -127,6 +128,19 @@ def start_at_indexed(topic: str, oldest: StoredEntry) -> FirstOffset:
     start = first_index(oldest.index, oldest.num_messages)
     log.warning("the log starts after older entries without an index", topic=topic, offset=start)
     return FirstOffset(start, at_first_entry=False)
+
+
+async def start_of(admin: AdminClient, topic: str, ledger_id: int, first: Entry) -> FirstOffset:
+    """The start of a log, from the first entry that readers get and the first ledger. Raises PulsarError.
+
+    Entries before it belong to the log, though readers never get them: the start must not move when the first one is
+    written that readers get.
+    """
+    assert first.index is not None
+    start = FirstOffset(first_index(first.index, first.num_messages), at_first_entry=True)
+    if first.position <= Position(ledger_id, 0):
+        return start
+    return await kept_start(admin, topic, ledger_id) or start
 
 
 async def kept_start(admin: AdminClient, topic: str, ledger_id: int) -> FirstOffset | None:

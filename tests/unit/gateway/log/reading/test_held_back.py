@@ -126,3 +126,17 @@ async def test_a_log_of_which_no_reader_gets_anything(
         start = await StartSearch(client, admin, "topic").run()
     assert start is not None
     assert start.offset == 5
+
+
+async def test_the_start_does_not_move_when_readers_get_something() -> None:
+    """A client that was told the start is about to read there."""
+    topic = FakeTopic()
+    topic.aborted = {topic.write(NATIVE, 1, "native", number, native=True) for number in range(2)}
+    client, admin = cast(PulsarClient, topic), cast(AdminClient, topic)
+    search = StartSearch(client, admin, "topic", (await read_bounds(client, admin, "topic")).first)
+    topic.write(NATIVE, 1, "native", 2, native=True)
+    start = await search.run()
+    assert start is not None
+    assert start.offset == 0
+    found = await read_bounds(client, admin, "topic")
+    assert (found.start_offset, found.next_offset) == (0, 3)
