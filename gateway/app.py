@@ -33,7 +33,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.connection import ConnectionState
-from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.errors import ClientClosedError, PulsarError
 
 HOUSEKEEPING_S = 5.0
 WAIT_FOR_PULSAR_S = 2.0
@@ -44,17 +44,25 @@ log = structlog.get_logger()
 
 
 class PulsarEvents:
-    """Counts connections to brokers by state."""
+    """Counts brokers by the state of the connections to them."""
 
     def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._states: dict[str, tuple[ConnectionState, float]] = {}
-        """By broker: the state of its newest connection, and since when it has this state."""
+        """By broker: the best state of its connections, and since when they have it."""
         for each in ConnectionState:
             metrics.pulsar_connections.labels(each.value).set_function(partial(self._count, each))
 
-    def on_connection_state(self, broker_url: str, state: ConnectionState, error: PulsarError | None) -> None:
+    def on_connection_state(
+        self, broker_url: str, state: ConnectionState, error: PulsarError | None, *, others: bool
+    ) -> None:
         log.info("pulsar connection", broker=broker_url, state=state.name, error=str(error) if error else None)
+        if state is ConnectionState.CLOSED:
+            if others:
+                return
+            if isinstance(error, ClientClosedError):  # it is not needed any more
+                self._states.pop(broker_url, None)
+                return
         self._states[broker_url] = state, self._clock()
 
     def _count(self, wanted: ConnectionState) -> int:
@@ -86,8 +94,9 @@ class Gateway:
         self._client = PulsarClient(config.pulsar, PulsarEvents(self.metrics))
         self._fleet = Fleet(self._client, self._admin, config.pulsar.full_system_namespace, config.fleet)
         self._shared = Shared(
-            self._client, self._admin, config.limits, self.metrics, self._fleet.may_send_idempotent, self._fleet
-        )
+            self._client.by_namespace(), self._admin, config.limits, self.metrics, self._fleet.may_send_idempotent,
+            self._fleet,
+        )  # fmt: skip
         parts = ProcessParts(self._client, self._admin, self._shared, self._peer_security(), self.metrics)
         self._services = ClusterServices(with_share(config) if config.kafka.clusters else config, self._fleet, parts)
         self._fleet.ask_about_eviction(self._services.requests_to_gateways("eviction check"))

@@ -244,6 +244,7 @@ class Clusters:
             await services.stop()
         finally:
             view.close()
+            self._parts.shared.close_namespace(name)
             self._parts.metrics.forget_cluster(name)
 
     async def stop(self) -> None:

@@ -50,6 +50,10 @@ class Shared:
         self.readers.close_idle()
         self.producers.expire()
 
+    def close_namespace(self, namespace: str) -> None:
+        """Close the connections to Pulsar of `tenant/namespace`, after all its logs are closed."""
+        self.resources.client.connections.close_namespace(namespace)
+
     def close(self) -> None:
         """Called after all logs are closed."""
         self.decoding.close()

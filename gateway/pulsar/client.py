@@ -1,23 +1,19 @@
-"""The Pulsar client: connects to brokers, and opens producers and readers."""
+"""The Pulsar client: opens producers and readers on the connections to brokers."""
 
 import asyncio
-import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from gateway.background import run_shared
 from gateway.backoff import retried
-from gateway.pulsar.broker_address import BrokerAddress
-from gateway.pulsar.connection import Connection, ConnectionState, connect
-from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError, RequestTimeoutError
-from gateway.pulsar.lookup import Lookup
+from gateway.pulsar.connection import Connection, ConnectionState
+from gateway.pulsar.connections import NO_NAMESPACE, ClientEvents, Connections
+from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer, SendListener
 from gateway.pulsar.reader import Entry, EntryListener, Reader, Start
 from gateway.pulsar.settings import PulsarSettings
 from gateway.pulsar.subscription import Subscription
-from gateway.pulsar.tls import client_ssl_context
 
 LOOKUP_AGE_S = 2.0
 """A lookup's result is reused for this time by everything that is opened on the topic. A broker refuses requests for a
@@ -25,45 +21,36 @@ topic that has moved, but may learn of the move late."""
 T = TypeVar("T")
 
 
-class ClientEvents(Protocol):
-    """Receives events for metrics and logs."""
-
-    def on_connection_state(self, broker_url: str, state: ConnectionState, error: PulsarError | None) -> None: ...
-
-
 class PulsarClient:
-    """One connection to each broker, opened when first needed and shared by all except exclusive producers."""
+    """Opens producers and readers on connections that they share, except for exclusive producers."""
 
     def __init__(
         self,
         settings: PulsarSettings,
         events: ClientEvents | None = None,
+        *,
+        of: "PulsarClient | None" = None,
     ) -> None:
+        """`of`: use the connections of this client, but those of the topics' namespaces."""
         self._settings = settings
-        self._events = events
-        self._ssl = client_ssl_context(settings) if settings.service_url.startswith("pulsar+ssl") else None
-        self._connections: dict[BrokerAddress, asyncio.Task[Connection]] = {}
-        self._live: set[Connection] = set()
-        self._closed_last_receipt_s = -math.inf
-        self._closed = False
-        self._lookup = Lookup(settings, self._connection)
+        self.connections: Connections = Connections(settings, events) if of is None else of.connections
+        self._by_namespace = of is not None
         self._looked_up: OrderedDict[str, tuple[Connection, float]] = OrderedDict()
         """By topic, the connection to its broker, and when this lookup result expires (the loop's clock). The oldest
         result comes first."""
 
+    def by_namespace(self) -> "PulsarClient":
+        """A client whose producers and readers share connections with those of the same namespace only."""
+        return PulsarClient(self._settings, of=self)
+
     @property
     def last_receipt_s(self) -> float:
         """When any broker last sent a receipt, by the loop's clock; minus infinity if none ever did."""
-        return max(self._closed_last_receipt_s, *(c.last_receipt_s for c in self._live), -math.inf)
+        return self.connections.last_receipt_s
 
     async def close(self) -> None:
         """Close every connection. Producers and readers get a ClientClosedError."""
-        self._closed = True
-        for task in self._connections.values():
-            task.cancel()
-        await asyncio.gather(*self._connections.values(), return_exceptions=True)
-        for connection in list(self._live):
-            connection.close(_client_closed())
+        await self.connections.close()
 
     async def open_producer(
         self,
@@ -151,18 +138,7 @@ class PulsarClient:
 
     async def partitions(self, topic: str) -> int:
         """The partition count of a topic, 0 if it is not partitioned. Raises PulsarError."""
-        return await self._retried(lambda: self._lookup.partitions(topic))
-
-    def on_connection_state(self, connection: Connection, error: PulsarError | None) -> None:
-        if connection.state is ConnectionState.CLOSED:
-            self._live.discard(connection)
-            self._closed_last_receipt_s = max(self._closed_last_receipt_s, connection.last_receipt_s)
-            if isinstance(error, ConnectionLostError):
-                self._lookup.ask_last(connection.address.url)
-        else:
-            self._live.add(connection)
-        if self._events is not None:
-            self._events.on_connection_state(connection.address.url, connection.state, error)
+        return await self._retried(lambda: self.connections.lookup.partitions(topic))
 
     async def _own_connection(self, topic: str) -> Connection:
         """Open a connection for one exclusive producer.
@@ -171,12 +147,7 @@ class PulsarClient:
         producer or reader may use this connection.
         """
         self._looked_up.pop(topic, None)  # later opens on this topic must not use an older lookup
-        address = await self._lookup.find_broker(topic)
-        connection = await connect(address, self._settings, self, self._ssl)
-        if self._closed:
-            connection.close(_client_closed())
-            raise _client_closed()
-        return connection
+        return await self.connections.exclusive(await self.connections.lookup.find_broker(topic))
 
     async def _connection_of(self, topic: str) -> Connection:
         """The shared connection to the topic's broker. If opening fails on it, the topic is looked up again."""
@@ -184,7 +155,8 @@ class PulsarClient:
         now_s = asyncio.get_running_loop().time()
         if known is not None and now_s < known[1] and known[0].state is ConnectionState.READY:
             return known[0]
-        connection = await self._connection(await self._lookup.find_broker(topic))
+        address = await self.connections.lookup.find_broker(topic)
+        connection = await self.connections.shared(address, namespace_of(topic) if self._by_namespace else NO_NAMESPACE)
         self._forget_expired(now_s)
         self._looked_up[topic] = connection, now_s + LOOKUP_AGE_S
         self._looked_up.move_to_end(topic)
@@ -197,21 +169,6 @@ class PulsarClient:
                 return
             self._looked_up.popitem(last=False)
 
-    async def _connection(self, address: BrokerAddress) -> Connection:
-        """The shared connection to `address`. The first caller opens it."""
-        if self._closed:
-            raise _client_closed()
-        task = self._connections.get(address)
-        if task is None or _is_dead(task):
-            task = run_shared("connection to Pulsar", connect(address, self._settings, self, self._ssl))
-            self._connections[address] = task
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise _client_closed() from None
-            raise
-
     async def _retried(
         self, attempt: Callable[[], Awaitable[T]], backoff_max_ms: int | None = None, topic: str = ""
     ) -> T:
@@ -220,7 +177,7 @@ class PulsarClient:
         def try_again(error: Exception) -> bool:
             nonlocal failure
             self._looked_up.pop(topic, None)
-            if not isinstance(error, PulsarError) or not error.retriable or self._closed:
+            if not isinstance(error, PulsarError) or not error.retriable or self.connections.closed:
                 return False
             failure = error
             return True
@@ -234,14 +191,9 @@ class PulsarClient:
             raise failure from failure.__cause__
 
 
-def _client_closed() -> PulsarError:
-    return ClientClosedError("the client was closed")
-
-
-def _is_dead(task: asyncio.Task[Connection]) -> bool:
-    if not task.done():
-        return False
-    return task.cancelled() or task.exception() is not None or task.result().state is ConnectionState.CLOSED
+def namespace_of(topic: str) -> str:
+    """`tenant/namespace` of a full topic name."""
+    return topic.rpartition("/")[0].partition("://")[2]
 
 
 class _IgnoreEntries:

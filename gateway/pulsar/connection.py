@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import math
 import socket
 import ssl
 import struct
@@ -73,6 +72,9 @@ _NEXT_STATES: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
 class ConnectionOwner(Protocol):
     """The creator of a connection; gets its state changes."""
 
+    last_receipt_s: float
+    """When a broker last sent a receipt, by the loop's clock. The connection sets it."""
+
     def on_connection_state(self, connection: "Connection", error: PulsarError | None) -> None: ...
 
 
@@ -109,8 +111,6 @@ class Connection(asyncio.BufferedProtocol):
         self.state = ConnectionState.HANDSHAKE
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self.bytes_received = 0
-        self.last_receipt_s = -math.inf
-        """When the broker last sent a receipt, by the loop's clock."""
         self.writable = True
         """False while more than `write_buffer_high_bytes` wait to be sent."""
         self.writable_event = asyncio.Event()
@@ -392,7 +392,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_send_receipt(self, command: BaseCommand, *_: object) -> None:
         receipt = command.send_receipt
-        self.last_receipt_s = self._loop.time()
+        self._owner.last_receipt_s = self._loop.time()
         producer = self.producers.get(receipt.producer_id)
         if producer is not None:
             message_id = receipt.message_id

@@ -136,7 +136,7 @@ class _Receipts:
 
 
 class _Events:
-    def on_connection_state(self, *_: object) -> None: ...
+    def on_connection_state(self, *_: object, others: bool) -> None: ...
 
 
 async def write(

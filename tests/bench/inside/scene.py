@@ -188,7 +188,7 @@ class LocalClient(PulsarClient):
 
     def __init__(self, config: Config, broker: FakeBroker) -> None:
         super().__init__(config.pulsar)
-        self._only = Connection(BrokerAddress("pulsar://broker:6650"), config.pulsar, self)
+        self._only = Connection(BrokerAddress("pulsar://broker:6650"), config.pulsar, self.connections)
         broker.connection = self._only
         self._only.connection_made(broker)
 

@@ -97,7 +97,9 @@ class Scene:
         monkeypatch.setattr(module, "prepare_namespaces", self._prepare)
         monkeypatch.setattr(module, "UsageTopic", lambda *parts: SimpleNamespace(keep_publishing=asyncio.Event().wait))
         self.metrics = Metrics()
-        parts = cast(ProcessParts, SimpleNamespace(admin=None, client=None, metrics=self.metrics))
+        self.disconnected: list[str] = []
+        shared = SimpleNamespace(close_namespace=self.disconnected.append)
+        parts = cast(ProcessParts, SimpleNamespace(admin=None, client=None, shared=shared, metrics=self.metrics))
         self.members = [member_of("own", 0)]
         self.clusters = Clusters(config, cast(Fleet, SimpleNamespace(node_id=0, members=self.members)), parts, OWN)
 

@@ -210,6 +210,7 @@ async def test_an_unused_cluster_is_closed_completely(scene: Scene, time: Time) 
     assert "acme/x" in scene.clusters._open
     await time.pass_(IDLE_S * 0.2)
     assert ended == [served.cluster] and FakeServices.made[0].stopped and FakeView.open == 0
+    assert scene.disconnected == ["acme/x"]
     clusters = scene.clusters
     left = (clusters._open, clusters._made, clusters._views, clusters._closing, clusters._asked_s, clusters._used_s)
     assert not any(left) and not any(cluster == "acme/x" for cluster, _ in scene.metrics._collectors)

@@ -280,7 +280,7 @@ def test_a_broken_connection_ends_everything_on_it_and_the_next_is_new() -> None
             producer.send([b"a"], num_messages=1, publish_time_ms=1)
         await client.open_producer(TOPIC, log)
         assert broker.connections == 2
-        assert [connection.state for connection in client._live] == [ConnectionState.READY]
+        assert [connection.state for connection in client.connections.live] == [ConnectionState.READY]
 
     run(test)
 

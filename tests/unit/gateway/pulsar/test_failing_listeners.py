@@ -118,6 +118,6 @@ def test_metadata_that_cannot_be_decoded_are_one_entrys_affair() -> None:
         await client.open_reader(TOPIC, "earliest", log)
         broker.send_bytes(message_frame(consumer_ids(broker)[0], b"\xff\xff\xff"))
         assert await log.heard.get() == (AT,)
-        assert [connection.state for connection in client._live] == [ConnectionState.READY]
+        assert [connection.state for connection in client.connections.live] == [ConnectionState.READY]
 
     run(test)

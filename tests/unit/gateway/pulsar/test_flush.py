@@ -33,6 +33,8 @@ class Socket(asyncio.Transport):
 
 
 class Owner:
+    last_receipt_s = 0.0
+
     def on_connection_state(self, *_: object) -> None: ...
 
 

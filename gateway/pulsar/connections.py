@@ -1,0 +1,108 @@
+"""The connections of a process to brokers: who shares one, who has one of its own, and what they are together."""
+
+import asyncio
+import math
+from typing import Protocol
+
+from gateway.background import run_shared
+from gateway.pulsar.broker_address import BrokerAddress
+from gateway.pulsar.connection import Connection, ConnectionState, connect
+from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError
+from gateway.pulsar.lookup import Lookup
+from gateway.pulsar.settings import PulsarSettings
+from gateway.pulsar.tls import client_ssl_context
+
+NO_NAMESPACE = ""
+"""Stands for the connections that belong to no namespace."""
+
+
+class ClientEvents(Protocol):
+    """Receives events for metrics and logs."""
+
+    def on_connection_state(
+        self, broker_url: str, state: ConnectionState, error: PulsarError | None, *, others: bool
+    ) -> None:
+        """``others``: another connection to the broker is ready."""
+
+
+class Connections:
+    """To each broker, one connection for each namespace that has its own, and one for everything else.
+
+    A broker that limits the rate of a topic, or has too much to write, stops reading a whole connection. What is sent
+    over it waits, and so does what is sent behind much else. So a namespace delays only itself.
+    """
+
+    def __init__(self, settings: PulsarSettings, events: ClientEvents | None) -> None:
+        self._settings = settings
+        self._events = events
+        self._ssl = client_ssl_context(settings) if settings.service_url.startswith("pulsar+ssl") else None
+        self._shared: dict[tuple[BrokerAddress, str], asyncio.Task[Connection]] = {}
+        """By address and namespace."""
+        self.live: set[Connection] = set()
+        self.last_receipt_s = -math.inf
+        """When any broker last sent a receipt, by the loop's clock; minus infinity if none ever did."""
+        self.closed = False
+        self.lookup = Lookup(settings, self.shared)
+
+    async def shared(self, address: BrokerAddress, namespace: str = NO_NAMESPACE) -> Connection:
+        """The namespace's connection to `address`. The first caller opens it."""
+        if self.closed:
+            raise client_closed()
+        task = self._shared.get((address, namespace))
+        if task is None or _is_dead(task):
+            task = run_shared("connection to Pulsar", connect(address, self._settings, self, self._ssl))
+            self._shared[address, namespace] = task
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise client_closed() from None
+            raise
+
+    async def exclusive(self, address: BrokerAddress) -> Connection:
+        """A connection for the caller alone, which closes it."""
+        connection = await connect(address, self._settings, self, self._ssl)
+        if self.closed:
+            connection.close(client_closed())
+            raise client_closed()
+        return connection
+
+    def close_namespace(self, namespace: str) -> None:
+        """Close the connections that the namespace has. They are opened again when they are needed."""
+        for key in [key for key in self._shared if key[1] == namespace]:
+            task = self._shared.pop(key)
+            if not task.done():
+                task.cancel()
+            elif not _is_dead(task):
+                task.result().close(client_closed())
+
+    async def close(self) -> None:
+        """Close every connection. Producers and readers get a ClientClosedError."""
+        self.closed = True
+        for task in self._shared.values():
+            task.cancel()
+        await asyncio.gather(*self._shared.values(), return_exceptions=True)
+        for connection in list(self.live):
+            connection.close(client_closed())
+
+    def on_connection_state(self, connection: Connection, error: PulsarError | None) -> None:
+        url = connection.address.url
+        if connection.state is ConnectionState.CLOSED:
+            self.live.discard(connection)
+            if isinstance(error, ConnectionLostError):
+                self.lookup.ask_last(url)
+        else:
+            self.live.add(connection)
+        if self._events is not None:
+            others = any(each.address.url == url for each in self.live if each is not connection)
+            self._events.on_connection_state(url, connection.state, error, others=others)
+
+
+def client_closed() -> PulsarError:
+    return ClientClosedError("the client was closed")
+
+
+def _is_dead(task: asyncio.Task[Connection]) -> bool:
+    if not task.done():
+        return False
+    return task.cancelled() or task.exception() is not None or task.result().state is ConnectionState.CLOSED
