@@ -375,5 +375,7 @@ async def open_log(
     """Find both ends of a partition's log, and open it. ``predecessor`` wrote to it before. Raises PulsarError."""
     bounds = await read_bounds(shared.resources.client, shared.resources.admin, pulsar_topic)
     opened = PartitionLog(pulsar_topic, shared, bounds, is_compacted, predecessor)
+    if bounds.start_reader is not None:
+        shared.readers.keep(opened.source, bounds.start_reader)
     opened.transactions.start_loading(opened.end_offset)
     return opened

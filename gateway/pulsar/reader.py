@@ -120,6 +120,10 @@ class Reader(Consumer):
             )
         )
 
+    def hand_over(self, listener: EntryListener) -> None:
+        """From now on, this listener receives the entries and the end of the reader."""
+        self._listener = listener
+
     def flow(self, permits: int) -> None:
         """Let the broker send `permits` more messages. The broker sends whole entries, so a few more may arrive."""
         if not self.closed:

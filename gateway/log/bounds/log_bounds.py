@@ -23,15 +23,15 @@ from gateway.log.bounds.start_search import (
     start_of,
 )
 from gateway.log.bounds.transaction_flag import flagged_position
-from gateway.log.entries.entry_stream import NOTHING, EntryQueue, read_entry, read_on
+from gateway.log.entries.entry_stream import NOTHING, read_entry, read_on
+from gateway.log.entries.start_reader import StartReader, open_start_reader
 from gateway.log.entries.undispatched import undispatched_end
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
-from gateway.pulsar.flow_window import FlowWindow
-from gateway.pulsar.position import Position
-from gateway.pulsar.reader import Entry, Reader
+from gateway.pulsar.position import Position, first_index
+from gateway.pulsar.reader import Entry
 
 COMPACTION_CURSOR = "__compaction"
 
@@ -50,6 +50,8 @@ class LogBounds(NamedTuple):
     """The time before the first request to Pulsar, by the monotonic clock."""
     flag: Position | None = None
     """The position after which there may be transactions; None if there are none up to the last entry."""
+    start_reader: StartReader | None = None
+    """Open at `start_offset`, and now the caller's; None if no reader can go on from there."""
 
 
 class _First(NamedTuple):
@@ -63,22 +65,32 @@ class _First(NamedTuple):
 async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> LogBounds:
     """The current start and end of a log. Raises PulsarError and TimeoutError."""
     asked_at = time.monotonic()
-    queue = EntryQueue()
-    reader = await client.open_reader(topic, "earliest", queue)
+    started = await open_start_reader(client, topic)
+    bounds: LogBounds | None = None
+    try:
+        bounds = await _read_bounds(client, admin, topic, started, asked_at)
+        return bounds
+    finally:
+        if bounds is None or bounds.start_reader is None:
+            await started.reader.close()
+
+
+async def _read_bounds(
+    client: PulsarClient, admin: AdminClient, topic: str, started: StartReader, asked_at: float
+) -> LogBounds:
     end: asyncio.Task[int] | None = None
     try:
-        last = await reader.last_position()
-        window = FlowWindow()
+        last = await started.reader.last_position()
         # The first and the last entry arrive during the admin request.
         if last.entry_id >= 0:
-            window.top_up(reader, 1)
+            started.window.top_up(started.reader, 1)
         if last.entry_id > 0:  # otherwise it is probably the first one, too
             end = run_shared("end of a log", _end_offset(client, admin, topic, last))
         held = await admin.topics.managed_ledger(topic)  # after `last`: an entry's flag is written before the entry
         flag = flagged_position(held.properties)
         if last.entry_id < 0 or last.ledger_id not in held.ledger_ids:  # `last` may name an expired entry
             return (await _without_entries(admin, topic, held, asked_at))._replace(flag=flag)
-        first = await _first(admin, topic, reader, window, queue, last)
+        first = await _first(admin, topic, started, last)
         if first is None:
             log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
             return LogBounds(last, 0, 0, asked_at=asked_at, flag=flag)
@@ -88,7 +100,6 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     finally:
         if end is not None:
             end.cancel()
-        await reader.close()
     known: FirstLedger | None = first.ledger
     start = first.ledger.start
     if await _is_compacted(admin, topic, held):
@@ -96,7 +107,8 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
     deleted = deleted_before(held.properties)
     if deleted > start.offset:
         start = FirstOffset(deleted, at_first_entry=False)
-    return LogBounds(last, next_offset, *start, known, asked_at, flag)
+    may_go_on = started.can_go_on and start.offset == started.offset and start is first.ledger.start
+    return LogBounds(last, next_offset, *start, known, asked_at, flag, started if may_go_on else None)
 
 
 async def _without_entries(admin: AdminClient, topic: str, held: ManagedLedgerInfo, asked_at: float) -> LogBounds:
@@ -110,9 +122,7 @@ async def _without_entries(admin: AdminClient, topic: str, held: ManagedLedgerIn
     return LogBounds(NOTHING, end, end, starts_at_first_entry=True, asked_at=asked_at)
 
 
-async def _first(
-    admin: AdminClient, topic: str, reader: Reader, window: FlowWindow, queue: EntryQueue, last: Position
-) -> _First | None:
+async def _first(admin: AdminClient, topic: str, started: StartReader, last: Position) -> _First | None:
     """The log's start, from the first entry that has an index; None if no entry has one."""
     kept_end: int | None = None
 
@@ -121,11 +131,13 @@ async def _first(
         kept_end = await undispatched_end(admin, topic, behind, last)
         return kept_end is not None
 
-    async with aclosing(read_on(reader, queue, last, NOTHING, all_read, window)) as entries:
+    found = read_on(started.reader, started.queue, last, NOTHING, all_read, started.window)
+    async with aclosing(found) as entries:
         async for entry in entries:
             if entry.index is None:
                 return await _first_behind(admin, topic, entry)
             start = await start_of(admin, topic, entry.position.ledger_id, entry)
+            started.first, started.offset = entry, first_index(entry.index, entry.num_messages)
             end_offset = entry.index + 1 if entry.position >= last else None
             return _First(FirstLedger(entry.position.ledger_id, start), end_offset)
     return await _first_of_kept(admin, topic, kept_end)

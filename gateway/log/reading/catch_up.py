@@ -15,6 +15,7 @@ from gateway.log.entries.chunked_messages import ChunkedMessages, is_piece
 from gateway.log.entries.decoding import DecodingThreads, OrderedConversions
 from gateway.log.entries.entry_stream import NOTHING
 from gateway.log.entries.log_entry import NO_LIMIT, LogEntry, Slice, collect, from_pulsar
+from gateway.log.entries.start_reader import StartReader
 from gateway.log.entries.undispatched import undispatched_end
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.positions import SparseIndex, back_from, find_position
@@ -64,7 +65,8 @@ class ReaderOwner(Protocol):
 class CatchUpReader:
     """Reads entries from one offset on, ahead of the client. An EntryListener."""
 
-    def __init__(self, owner: ReaderOwner, log: ReadSource, offset: int) -> None:
+    def __init__(self, owner: ReaderOwner, log: ReadSource, offset: int, begun: StartReader | None = None) -> None:
+        """``begun`` is a reader that is already open at ``offset``."""
         self.log = log
         self.offset = offset
         self.failed: Exception | None = None
@@ -77,8 +79,8 @@ class CatchUpReader:
         self._index = owner.index(log)
         self.buffered_bytes = 0
         self._entries: list[LogEntry] = []
-        self._reader: Reader | None = None
-        self._window = FlowWindow()
+        self._reader: Reader | None = None if begun is None else begun.reader
+        self._window = FlowWindow() if begun is None else begun.window
         self._messages = 0
         self._bytes = 0
         self._verified = False
@@ -105,7 +107,8 @@ class CatchUpReader:
         self._conversions = OrderedConversions(
             owner.decoding, self._convert, self._converted, self._fail, wanted=self._is_wanted
         )
-        self._task = run_once("open reader", self._open())
+        arrived = None if begun is None else begun.hand_over(self)
+        self._task = run_once("open reader", self._open(arrived))
 
     @property
     def held_bytes(self) -> int:
@@ -348,20 +351,13 @@ class CatchUpReader:
             wanted = max(1, wanted)  # one entry must arrive, however large it is and however small the share
         self._window.top_up(self._reader, wanted)
 
-    async def _open(self) -> None:
+    async def _open(self, arrived: list[Entry] | None) -> None:
+        """``arrived`` are the entries that an open reader has read; None if there is no open reader."""
         try:
-            index = self._index
-            known = index.before(self.offset)
-            near = known is not None and known[0] == self.offset
-            position = known[1] if known and near else None
-            start = self.log.start
-            if position is None and not (self.offset == start.offset and start.at_first_entry):
-                position = await find_position(self._owner.entries, self.log.pulsar_topic, self.offset, index)
-            if position is not None:
-                self._position = position._replace(entry_id=position.entry_id - 1)
-            self._reader = await self._owner.client.open_reader(
-                self.log.pulsar_topic, position or "earliest", self, read_compacted=self.log.compacted
-            )
+            if arrived is None:
+                self._reader = await self._open_reader()
+            for entry in arrived or ():
+                self.on_entry(entry)
             self._top_up()
             self._ask_compacted_end()
             self._silent_at = self._position
@@ -371,3 +367,17 @@ class CatchUpReader:
         except Exception as defect:
             self._fail(defect)
             raise
+
+    async def _open_reader(self) -> Reader:
+        index = self._index
+        known = index.before(self.offset)
+        near = known is not None and known[0] == self.offset
+        position = known[1] if known and near else None
+        start = self.log.start
+        if position is None and not (self.offset == start.offset and start.at_first_entry):
+            position = await find_position(self._owner.entries, self.log.pulsar_topic, self.offset, index)
+        if position is not None:
+            self._position = position._replace(entry_id=position.entry_id - 1)
+        return await self._owner.client.open_reader(
+            self.log.pulsar_topic, position or "earliest", self, read_compacted=self.log.compacted
+        )

@@ -15,10 +15,12 @@ from collections.abc import Iterable
 from gateway.limits_config import Limits
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.entries.log_entry import NO_LIMIT, Slice
+from gateway.log.entries.start_reader import StartReader
 from gateway.log.reading.catch_up import CatchUpReader
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.positions import SparseIndex
 from gateway.log.reading.read_source import ReadSource
+from gateway.log.reading.start_readers import StartReaders
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -49,6 +51,7 @@ class CatchUpReaders:
         self.limits = limits
         self.metrics = metrics
         self._readers: dict[ReadSource, list[CatchUpReader]] = {}
+        self._start_readers = StartReaders()
         self._indexes: dict[str, SparseIndex] = {}
         self._count_open = 0
         self._waiting: OrderedDict[ReadPosition, float] = OrderedDict()
@@ -84,6 +87,10 @@ class CatchUpReaders:
             self._admit_soon(0)
         return found
 
+    def keep(self, log: ReadSource, reader: StartReader) -> None:
+        """The log was opened with this reader. A position at the log's start can go on with it."""
+        self._start_readers.keep(log, reader)
+
     def start(self, log: ReadSource, offset: int) -> None:
         """Ensure that a reader works on ``offset``, now or when it is its turn."""
         if self._find(log, offset) is not None:
@@ -96,6 +103,7 @@ class CatchUpReaders:
         self._admit_soon(0)
 
     def close_all(self, log: ReadSource) -> None:
+        self._start_readers.close(log)
         for reader in self._readers.pop(log, []):
             reader.close()
         self._indexes.pop(log.pulsar_topic, None)
@@ -103,6 +111,7 @@ class CatchUpReaders:
 
     def close_idle(self) -> None:
         """Close readers that no fetch has used for a while; sooner if one entry for each exceeds the common budget."""
+        self._start_readers.close_old()
         held_bytes = sum(reader.held_bytes for reader in self._all())
         idle_ms = STALLED_MS if held_bytes > self.limits.readers_budget_bytes else self.limits.reader_idle_ms
         deadline = time.monotonic() - idle_ms / 1000
@@ -171,7 +180,8 @@ class CatchUpReaders:
 
     def _open(self, position: ReadPosition) -> None:
         log, offset = position
-        self._readers.setdefault(log, []).append(CatchUpReader(self, log, offset))
+        begun = self._start_readers.take(log, offset)
+        self._readers.setdefault(log, []).append(CatchUpReader(self, log, offset, begun))
         self._count()
 
     def _find(self, log: ReadSource, offset: int) -> CatchUpReader | None:

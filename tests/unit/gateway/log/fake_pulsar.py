@@ -73,6 +73,9 @@ class FakeReader:
         self.permits = 0
         self.closed = False
 
+    def hand_over(self, listener: EntryListener) -> None:
+        self.listener = listener
+
     def flow(self, permits: int) -> None:
         self.permits += permits
         asyncio.get_running_loop().call_soon(self.deliver)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
 from gateway.log.bounds.deleted_records import PROPERTY
-from gateway.log.bounds.log_bounds import LogBounds, read_bounds
+from gateway.log.bounds.log_bounds import COMPACTION_CURSOR, LogBounds, read_bounds
 from gateway.log.bounds.start_search import StartSearch
 from gateway.log.entries import entry_stream
 from gateway.pulsar.admin import AdminClient
@@ -37,7 +38,28 @@ async def test_a_log_of_several_entries_takes_two_readers() -> None:
     topic = written(2, 3, 4)
     found = await bounds(topic)
     assert found[:4] == (topic.last, 9, 0, True)
-    assert len(topic.readers) == 2
+    assert [reader.closed for reader in topic.readers] == [False, True]
+    assert found.start_reader is not None
+    assert (found.start_reader.reader, found.start_reader.offset) == (topic.readers[0], 0)
+
+
+async def test_the_first_reader_is_closed_when_the_log_does_not_start_with_its_entry() -> None:
+    expired = written(2, 3, 4)
+    del expired.entries[:]
+    compacted = written(2, 3, 4)
+    compacted.cursors, compacted.compacted_ledger_id = [COMPACTION_CURSOR], 7
+    deleted = written(2, 3, 4)
+    deleted.properties = {PROPERTY: "1"}
+    for topic in (expired, compacted, deleted, written()):
+        assert (await bounds(topic)).start_reader is None
+        assert all(reader.closed for reader in topic.readers)
+
+
+async def test_the_first_reader_is_closed_when_the_log_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = written(2, 3, 4)
+    monkeypatch.setattr(FakeTopic, "managed_ledger", AsyncMock(side_effect=ServiceNotReadyError("no")))
+    with pytest.raises(ServiceNotReadyError):
+        await bounds(topic)
     assert all(reader.closed for reader in topic.readers)
 
 
