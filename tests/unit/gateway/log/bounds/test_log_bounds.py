@@ -18,7 +18,7 @@ from gateway.pulsar.admin_topics import ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position
-from gateway.pulsar.reader import Entry, EntryListener
+from gateway.pulsar.reader import Entry, EntryListener, Reader
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata
 from tests.unit.gateway.log.fake_pulsar import FakeReader, FakeTopic
 
@@ -40,7 +40,8 @@ async def test_a_log_of_several_entries_takes_two_readers() -> None:
     assert found[:4] == (topic.last, 9, 0, True)
     assert [reader.closed for reader in topic.readers] == [False, True]
     assert found.start_reader is not None
-    assert (found.start_reader.reader, found.start_reader.offset) == (topic.readers[0], 0)
+    assert found.start_reader.reader is cast(Reader, topic.readers[0])
+    assert found.start_reader.offset == 0
 
 
 async def test_the_first_reader_is_closed_when_the_log_does_not_start_with_its_entry() -> None:
