@@ -224,7 +224,10 @@ class FakeAdminTopics:
 
     async def internal_stats(self, topic: str) -> Any:
         nothing = SimpleNamespace(ledger_id=-1)
-        return SimpleNamespace(pending_adds=0, entries_added=0, ledgers=(), compacted_ledger=nothing, cursors={})
+        return SimpleNamespace(
+            pending_adds=0, entries_added=0, ledgers=(), compacted_ledger=nothing, cursors={},
+            last_confirmed=Position(-1, -1),
+        )  # fmt: skip
 
 
 def _frames(chunks: list[Chunk]) -> list[memoryview]:
