@@ -13,20 +13,26 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import structlog
+
 from gateway.log.bounds.log_end import LogEnd
 from gateway.log.entries.decoding import converted
 from gateway.log.entries.log_entry import LogEntry, from_pulsar, holds_batches
 from gateway.log.entries.undispatched import backwards
 from gateway.log.resources import Resources
-from gateway.pulsar.admin_topics import InternalStats, StoredContent
+from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin_topics import InternalStats, StoredContent, StoredEntry
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, KeyValue, MessageMetadata
 
-ANSWER_S = 5.0
+ANSWER_S = 2.0
 MAX_ENTRIES = 1_000
 """More than one gateway may have had in flight: what is before was acknowledged, and is not sent again."""
 AT_ONCE = 16
+MAX_UNANSWERED = 3
+
+log = structlog.get_logger()
 
 
 class HeldBackEntries:
@@ -46,18 +52,33 @@ class HeldBackEntries:
 
         Raises PulsarError and TimeoutError.
         """
-        last = stats.last_confirmed
-        async with asyncio.timeout(ANSWER_S):
-            newest = await self._resources.admin.topics.entry(self._topic, last)
+        positions = [*islice(backwards(stats.ledgers, behind, stats.last_confirmed), MAX_ENTRIES)]
+        newest = await self._newest(positions)
         if newest is None or not newest.is_held_back:
             return False
-        positions = [*islice(backwards(stats.ledgers, behind, last), MAX_ENTRIES)]
         positions.reverse()
         for first in range(0, len(positions), AT_ONCE):
             await self._read(positions[first : first + AT_ONCE])
         if newest.index is not None:
-            self._end.written_ahead(last, newest.index + 1)
+            self._end.written_ahead(newest.position, newest.index + 1)
         return True
+
+    async def _newest(self, positions: list[Position]) -> StoredEntry | None:
+        """The first of the last entries that the broker returns: it never returns some that gateways do not write."""
+        failure: Exception | None = None
+        for position in positions[:MAX_UNANSWERED]:
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    newest = await self._resources.admin.topics.entry(self._topic, position)
+            except (AdminError, TimeoutError) as error:
+                log.info("cannot look up an entry", topic=self._topic, position=position, error=str(error))
+                failure = error
+            else:
+                if newest is not None:
+                    return newest
+        if failure is not None:
+            raise failure
+        return None
 
     async def _read(self, positions: list[Position]) -> None:
         topics, convert = self._resources.admin.topics, partial(from_pulsar, max_bytes=self._max_bytes)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ from gateway.log.bounds.start_search import StartSearch
 from gateway.log.entries import entry_stream
 from gateway.log.reading import receipt_lookup
 from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_topics import StoredContent
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from protocol.kafka.batch import BatchHeader, parse_header
@@ -140,3 +141,32 @@ async def test_the_start_does_not_move_when_readers_get_something() -> None:
     assert start.offset == 0
     found = await read_bounds(client, admin, "topic")
     assert (found.start_offset, found.next_offset) == (0, 3)
+
+
+async def test_an_entry_that_the_broker_does_not_return_is_passed_over(
+    held_back: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers do not answer for some compressed entries of native producers."""
+    held_back.topic.write(idempotent(1, 0), 1, "another gateway", 0)
+    unanswered, answer = held_back.topic.write(NATIVE, 1, "native", 3, native=True), held_back.topic.entry
+    held_back.topic.aborted.add(unanswered)
+
+    async def entry(topic: str, position: Position) -> object:
+        if position == unanswered:
+            raise TimeoutError
+        return await answer(topic, position)
+
+    monkeypatch.setattr(held_back.topic, "entry", entry)
+    monkeypatch.setattr(held_back.topic, "content", content_of(held_back.topic, answer))
+    await held_back.log.producers.load()
+    assert held_back.log.producers.state.find_duplicate(header(1, 0)) is not None
+
+
+def content_of(topic: FakeTopic, answer: Callable[[str, Position], Awaitable[Any]]) -> object:
+    async def content(name: str, position: Position) -> StoredContent | None:
+        (found,) = [each for each in topic.entries if each[0] == position]
+        properties = {each.key.decode(): each.value.decode() for each in found[3].properties}
+        stored = await answer(name, position)
+        return StoredContent(stored, found[3].producer_name, found[3].sequence_id, properties, found[2])
+
+    return content
