@@ -1,6 +1,8 @@
 """Limits how many logs, or how many producers, are opened at the same time: a busy Pulsar would answer none in time.
 
-Logs that a write waits for come first, the others in order.
+Logs that a write waits for come first. Of the others, those of the client come next that waits for the fewest: a client
+reads nothing before all logs are open that it asked for, so of ten that wait for 300 logs each, one after the other is
+served, not all of them at the end. And a client that needs one log does not wait for those with thousands.
 """
 
 from __future__ import annotations
@@ -16,26 +18,61 @@ HOLD_AGAIN_S = 0.05
 """The same for a log whose last opening was slow and failed: its clients retry again and again."""
 
 
+class _Patient:
+    """The turns that wait, by client."""
+
+    def __init__(self) -> None:
+        self._of: dict[Hashable, OrderedDict[Hashable, asyncio.Future[None]]] = {}
+        self._whose: dict[Hashable, Hashable] = {}
+
+    def add(self, key: Hashable, whose: Hashable, turn: asyncio.Future[None]) -> None:
+        self._whose[key] = whose
+        self._of.setdefault(whose, OrderedDict())[key] = turn
+
+    def remove(self, key: Hashable) -> asyncio.Future[None] | None:
+        if key not in self._whose:
+            return None
+        whose = self._whose.pop(key)
+        turns = self._of[whose]
+        turn = turns.pop(key)
+        if not turns:
+            del self._of[whose]
+        return turn
+
+    def next(self) -> asyncio.Future[None] | None:
+        """The first turn of the client that waits for the fewest; of several, of the one that has waited longest."""
+        fewest: OrderedDict[Hashable, asyncio.Future[None]] | None = None
+        for turns in self._of.values():
+            if fewest is None or len(turns) < len(fewest):
+                fewest = turns
+            if len(fewest) == 1:
+                break
+        return None if fewest is None else self.remove(next(iter(fewest)))
+
+
 class OpeningTurns:
     """At most ``limit`` turns at the same time."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
         self._urgent: OrderedDict[Hashable, asyncio.Future[None]] = OrderedDict()
-        self._patient: OrderedDict[Hashable, asyncio.Future[None]] = OrderedDict()
+        self._patient = _Patient()
 
     def hasten(self, key: Hashable) -> None:
         """The turn that waits as ``key`` becomes urgent: it comes before all that are not."""
-        turn = self._patient.pop(key, None)
+        turn = self._patient.remove(key)
         if turn is not None:
             self._urgent[key] = turn
 
     @asynccontextmanager
     async def turn(
-        self, key: Hashable, *, urgent: bool, hold_s: float | None = None
+        self, key: Hashable, *, urgent: bool, hold_s: float | None = None, whose: Hashable = None
     ) -> AsyncGenerator[None, None]:
-        """Wait for a turn, and hold it until the context ends, but at most for ``hold_s`` (default: HOLD_S)."""
-        await self._take(key, urgent=urgent)
+        """Wait for a turn, and hold it until the context ends, but at most for ``hold_s`` (default: HOLD_S).
+
+        ``whose`` is the client that waits.
+        """
+        await self._take(key, whose, urgent=urgent)
         held = [True]
 
         def give_back() -> None:
@@ -50,26 +87,30 @@ class OpeningTurns:
             timer.cancel()
             give_back()
 
-    async def _take(self, key: Hashable, *, urgent: bool) -> None:
+    async def _take(self, key: Hashable, whose: Hashable, *, urgent: bool) -> None:
         if self._free > 0:
             self._free -= 1
             return
         turn = asyncio.get_running_loop().create_future()
-        (self._urgent if urgent else self._patient)[key] = turn
+        if urgent:
+            self._urgent[key] = turn
+        else:
+            self._patient.add(key, whose, turn)
         try:
             await turn
         except asyncio.CancelledError:
             self._urgent.pop(key, None)
-            self._patient.pop(key, None)
+            self._patient.remove(key)
             if turn.done() and not turn.cancelled():
                 self._give_back()
             raise
 
     def _give_back(self) -> None:
-        for waiting in (self._urgent, self._patient):
-            while waiting:
-                _, turn = waiting.popitem(last=False)
-                if not turn.done():
-                    turn.set_result(None)
-                    return
+        while (turn := self._next()) is not None:
+            if not turn.done():
+                turn.set_result(None)
+                return
         self._free += 1
+
+    def _next(self) -> asyncio.Future[None] | None:
+        return self._urgent.popitem(last=False)[1] if self._urgent else self._patient.next()

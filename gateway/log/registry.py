@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -70,29 +70,37 @@ class LogRegistry:
     def all_open(self) -> list[tuple[Key, PartitionLog]]:
         return [(key, opened) for key, opened in self._logs.items() if not opened.closed]
 
-    async def open(self, topic: Topic, partition: int, *, urgent: bool = False) -> PartitionLog:
-        """The log, opened if necessary, before the others if ``urgent``. Raises PulsarError and KafkaError."""
+    async def open(
+        self, topic: Topic, partition: int, *, urgent: bool = False, whose: Hashable = None
+    ) -> PartitionLog:
+        """The log, opened if necessary, before the others if ``urgent``, else in the turn of the client ``whose``.
+
+        Raises PulsarError and KafkaError.
+        """
         key = (topic.name, partition)
         found = self.find(topic.name, partition)
         if found is not None:
             return found
         opening = self._opening.get(key)
         if opening is None:
-            opening = self._begin(key, topic.pulsar_topic(partition), urgent=urgent)
+            opening = self._begin(key, topic.pulsar_topic(partition), urgent=urgent, whose=whose)
         elif urgent:
             self._turns.hasten(opening)
         await opening.begun.wait()
         return await opening.patience.wait(opening.task)
 
-    def _begin(self, key: Key, pulsar_topic: str, *, urgent: bool) -> _Opening:
+    def _begin(self, key: Key, pulsar_topic: str, *, urgent: bool, whose: Hashable) -> _Opening:
         opening = self._opening[key] = _Opening(self._exhausted.get(key) or Patience())
-        opening.task = asyncio.create_task(self._open(opening, key, pulsar_topic, urgent=urgent))
+        opening.task = asyncio.create_task(self._open(opening, key, pulsar_topic, urgent=urgent, whose=whose))
         opening.task.add_done_callback(partial(self._opened, key, opening))
         return opening
 
-    async def _open(self, opening: _Opening, key: Key, pulsar_topic: str, *, urgent: bool) -> PartitionLog:
+    async def _open(
+        self, opening: _Opening, key: Key, pulsar_topic: str, *, urgent: bool, whose: Hashable
+    ) -> PartitionLog:
         again = opening.patience.exhausted
-        async with self._turns.turn(opening, urgent=urgent and not again, hold_s=HOLD_AGAIN_S if again else None):
+        hold_s = HOLD_AGAIN_S if again else None
+        async with self._turns.turn(opening, urgent=urgent and not again, hold_s=hold_s, whose=whose):
             opening.patience.begin()
             opening.begun.set()
             opening.check()

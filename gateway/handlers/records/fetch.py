@@ -294,7 +294,7 @@ async def _open(call: Call[FetchRequest], part: FetchPartitionState) -> None:
         if not may_read(call, topic.name):  # the name of a topic id was not known before
             part.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if not part.error:
-            part.log = await call.cluster.logs.open(topic, fetched.partition)
+            part.log = await call.cluster.logs.open(topic, fetched.partition, whose=call.client.number)
             _name_reader(call, topic, part)
     except (KafkaError, PulsarError, TimeoutError) as error:
         part.error = fetch_error_code(error)

@@ -216,7 +216,7 @@ def _row(part: _Asked, found: FoundOffset) -> _Row:
 async def _log(call: Call[ListOffsetsRequest], name: str, part: _Asked) -> PartitionLog:
     """Raises KafkaError and PulsarError."""
     topic = _checked(call, await call.topics.get(name), part)
-    return await call.cluster.logs.open(topic, part.partition_index)
+    return await call.cluster.logs.open(topic, part.partition_index, whose=call.client.number)
 
 
 def _checked(call: Call[ListOffsetsRequest], topic: Topic | None, part: _Asked) -> Topic:

@@ -319,3 +319,16 @@ async def test_callers_that_wait_for_a_log_get_an_error_when_the_gateway_stops(s
     await scene.registry.close()
     with pytest.raises(KafkaError):
         await opening
+
+
+async def test_the_client_that_waits_for_the_fewest_is_next() -> None:
+    """It reads nothing before all logs are open that it asked for: one by one, clients go on much sooner."""
+    scene = Scene(max_log_openings=1)
+    scene.topic.unavailable["topic-0"] = asyncio.Event()
+    asked = [(0, "first"), (1, "many"), (2, "some"), (3, "many"), (4, "some"), (5, "many"), (6, "one")]
+    tasks = [asyncio.ensure_future(scene.registry.open(TOPIC, number, whose=client)) for number, client in asked]
+    await let_callbacks_run()
+    scene.topic.unavailable["topic-0"].set()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*tasks)
+    assert scene.topic.asked == [f"topic-{number}" for number in (0, 6, 2, 4, 1, 3, 5)]
