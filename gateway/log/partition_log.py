@@ -75,8 +75,9 @@ class PartitionLog:
             topic, resources, end, self._target, self.waiters, self._entry_read, self.start_closing
         )
         self.end = EndRefresh(
-            resources.admin, self._follower, self._target, self._undispatched, shared.limits.refresh_timeout_ms,
-            HeldBackEntries(topic, resources, end, self._held_back_read), bounds.asked_at,
+            resources.client, resources.admin, self._follower, self._target, self._undispatched,
+            shared.limits.refresh_timeout_ms, HeldBackEntries(topic, resources, end, self._held_back_read),
+            bounds.asked_at,
         )  # fmt: skip
         self.producers = KnownProducers(
             topic, resources, end, self.end, shared.producer_ids, shared.producers, shared.names,

@@ -61,6 +61,11 @@ class InternalStats:
     """The cursors by subscription, in Pulsar's format."""
     compacted_ledger: Ledger
 
+    def waits_at(self, subscription: str) -> Position | None:
+        """Where a subscription's cursor waits for the next entry; None if it does not wait, or does not exist."""
+        cursor = self.cursors.get(subscription)
+        return _position(cursor["readPosition"]) if cursor is not None and cursor["waitingReadOp"] else None
+
 
 class ManagedLedgerInfo(NamedTuple):
     """A managed ledger, as the metadata store holds it."""

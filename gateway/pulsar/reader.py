@@ -95,6 +95,7 @@ class Reader(Consumer):
 
     def __init__(self, topic: str, connection: Connection, listener: EntryListener) -> None:
         super().__init__(topic, connection)
+        self.subscription = f"kafka-gateway-reader-{secrets.token_hex(8)}"
         self._listener = listener
         self._dropped: Start | None = None
         """The start entry, if it is not inclusive: the broker sends it nevertheless."""
@@ -111,7 +112,7 @@ class Reader(Consumer):
         self._dropped = None if inclusive else start
         await self._subscribe(
             CommandSubscribe(
-                subscription=f"kafka-gateway-reader-{secrets.token_hex(8)}",
+                subscription=self.subscription,
                 sub_type=CommandSubscribe.Exclusive,
                 durable=False,
                 read_compacted=read_compacted,

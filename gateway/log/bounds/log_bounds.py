@@ -25,6 +25,7 @@ from gateway.log.bounds.start_search import (
 from gateway.log.bounds.transaction_flag import flagged_position
 from gateway.log.entries.entry_stream import NOTHING, read_entry, read_on
 from gateway.log.entries.start_reader import StartReader, open_start_reader
+from gateway.log.entries.stored_entries import undispatched_entry
 from gateway.log.entries.undispatched import undispatched_end
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import ManagedLedgerInfo
@@ -90,7 +91,7 @@ async def _read_bounds(
         flag = flagged_position(held.properties)
         if last.entry_id < 0 or last.ledger_id not in held.ledger_ids:  # `last` may name an expired entry
             return (await _without_entries(admin, topic, held, asked_at))._replace(flag=flag)
-        first = await _first(admin, topic, started, last)
+        first = await _first(client, admin, topic, started, last)
         if first is None:
             log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
             return LogBounds(last, 0, 0, asked_at=asked_at, flag=flag)
@@ -117,18 +118,20 @@ async def _without_entries(admin: AdminClient, topic: str, held: ManagedLedgerIn
     if await _is_compacted(admin, topic, held):
         return LogBounds(NOTHING, end, deleted_before(held.properties), asked_at=asked_at)
     if len(held.ledger_ids) > 1:  # the ones before the open one are not empty
-        first = await _first_of_kept(admin, topic, None)
+        first = await _first_of_kept(admin, topic, None, None)
         end = end if first is None else first.ledger.start.offset
     return LogBounds(NOTHING, end, end, starts_at_first_entry=True, asked_at=asked_at)
 
 
-async def _first(admin: AdminClient, topic: str, started: StartReader, last: Position) -> _First | None:
+async def _first(
+    client: PulsarClient, admin: AdminClient, topic: str, started: StartReader, last: Position
+) -> _First | None:
     """The log's start, from the first entry that has an index; None if no entry has one."""
     kept_end: int | None = None
 
     async def all_read(behind: Position) -> bool:
         nonlocal kept_end
-        kept_end = await undispatched_end(admin, topic, behind, last)
+        kept_end = await undispatched_end(client, admin, topic, behind, last)
         return kept_end is not None
 
     found = read_on(started.reader, started.queue, last, NOTHING, all_read, started.window)
@@ -140,7 +143,7 @@ async def _first(admin: AdminClient, topic: str, started: StartReader, last: Pos
             started.first, started.offset = entry, first_index(entry.index, entry.num_messages)
             end_offset = entry.index + 1 if entry.position >= last else None
             return _First(FirstLedger(entry.position.ledger_id, start), end_offset)
-    return await _first_of_kept(admin, topic, kept_end)
+    return await _first_of_kept(admin, topic, last, kept_end)
 
 
 async def _first_behind(admin: AdminClient, topic: str, unindexed: Entry) -> _First | None:
@@ -151,17 +154,17 @@ async def _first_behind(admin: AdminClient, topic: str, unindexed: Entry) -> _Fi
     return _First(FirstLedger(unindexed.position.ledger_id, start_at_indexed(topic, oldest)), None)
 
 
-async def _first_of_kept(admin: AdminClient, topic: str, end_offset: int | None) -> _First | None:
+async def _first_of_kept(admin: AdminClient, topic: str, last: Position | None, end_offset: int | None) -> _First | None:
     """The start of a log of which brokers dispatch no entry."""
     ledgers = (await admin.topics.internal_stats(topic)).ledgers
     ledger_id = next((ledger.ledger_id for ledger in ledgers if ledger.entries > 0), None)
-    start = None if ledger_id is None else await kept_start(admin, topic, ledger_id)
+    start = None if ledger_id is None else await kept_start(admin, topic, ledger_id, last)
     return None if start is None or ledger_id is None else _First(FirstLedger(ledger_id, start), end_offset)
 
 
 async def _end_offset(client: PulsarClient, admin: AdminClient, topic: str, last: Position) -> int:
     """The offset after ``last``. Brokers never report undispatched entries that they wrote themselves as the last."""
-    found = await read_entry(client, topic, last, admin) or await admin.topics.entry(topic, last)
+    found = await read_entry(client, topic, last, admin) or await undispatched_entry(admin, topic, last)
     if found is None:
         raise ServiceNotReadyError(f"the last entry of {topic} was deleted in the meantime")
     return 0 if found.index is None else found.index + 1

@@ -11,6 +11,7 @@ import structlog
 
 from gateway.log.bounds.deleted_records import read_deleted
 from gateway.log.entries.entry_stream import read_entries
+from gateway.log.entries.stored_entries import NotReturnedError, stored_entry, undispatched_entry
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats, Ledger, StoredEntry
 from gateway.pulsar.client import PulsarClient
@@ -66,7 +67,7 @@ class StartSearch:
         if self._first is not None and self._first.ledger_id == stored[0].ledger_id:
             return self._first.start
         first, last = stored[0].ledger_id, Position(stored[-1].ledger_id, stored[-1].entries - 1)
-        start = await self._read_first(first, last, stats) or await kept_start(self._admin, self._topic, first)
+        start = await self._read_first(first, last, stats) or await kept_start(self._admin, self._topic, first, last)
         self._first = None if start is None else FirstLedger(stored[0].ledger_id, start)
         return start
 
@@ -74,7 +75,7 @@ class StartSearch:
         """None if no entry arrives: brokers dispatch none, or hold all of them back."""
 
         async def none_arrives(behind: Position) -> bool:
-            return await kept_start(self._admin, self._topic, ledger_id) is not None
+            return await kept_start(self._admin, self._topic, ledger_id, None) is not None
 
         found = read_entries(
             self._client, self._topic, "earliest", last, admin=self._admin, none_arrives=none_arrives
@@ -140,12 +141,26 @@ async def start_of(admin: AdminClient, topic: str, ledger_id: int, first: Entry)
     start = FirstOffset(first_index(first.index, first.num_messages), at_first_entry=True)
     if first.position <= Position(ledger_id, 0):
         return start
-    return await kept_start(admin, topic, ledger_id) or start
+    try:
+        return _starts_at(await stored_entry(admin, topic, Position(ledger_id, 0))) or start
+    except NotReturnedError:
+        return start
 
 
-async def kept_start(admin: AdminClient, topic: str, ledger_id: int) -> FirstOffset | None:
-    """The start of a log of which readers get no entry, by the first entry of its first ledger. Raises PulsarError."""
-    entry = await admin.topics.entry(topic, Position(ledger_id, 0))
+async def kept_start(admin: AdminClient, topic: str, ledger_id: int, last: Position | None) -> FirstOffset | None:
+    """The start of a log of which readers get no entry, by the first entry of its first ledger. Raises PulsarError.
+
+    If the admin API cannot return that entry, the log starts behind ``last``: it holds no record. None if that is not
+    given.
+    """
+    try:
+        return _starts_at(await stored_entry(admin, topic, Position(ledger_id, 0)))
+    except NotReturnedError:
+        entry = None if last is None else await undispatched_entry(admin, topic, last)
+    return None if entry is None or entry.index is None else FirstOffset(entry.index + 1, at_first_entry=True)
+
+
+def _starts_at(entry: StoredEntry | None) -> FirstOffset | None:
     if entry is None or entry.index is None:
         return None
     return FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=True)

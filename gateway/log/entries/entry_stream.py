@@ -84,7 +84,7 @@ async def read_entries(
     async def all_read(behind: Position) -> bool:
         if none_arrives is not None and await none_arrives(behind):
             return True
-        return admin is not None and await undispatched_end(admin, topic, behind, last) is not None
+        return admin is not None and await undispatched_end(client, admin, topic, behind, last) is not None
 
     try:
         found = read_on(reader, queue, last, behind, all_read, queued_bytes=queued_bytes)
@@ -101,7 +101,7 @@ async def read_entry(client: PulsarClient, topic: str, position: Position, admin
     reader = await client.open_reader(topic, position, queue)
 
     async def all_read(behind: Position) -> bool:
-        return await undispatched_end(admin, topic, behind, position) is not None
+        return await undispatched_end(client, admin, topic, behind, position) is not None
 
     try:
         reader.flow(1)

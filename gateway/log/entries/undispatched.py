@@ -3,6 +3,8 @@
 These are markers, entries that count no messages, and messages of aborted native transactions. Brokers write some, and
 any producer may. They hold no records that count, but have offsets. Measured on Pulsar 4.0.7: a broker reports such an
 entry as the last one, unless it wrote it itself, or it was aborted.
+
+Where the admin API cannot return one of them, a reader shows whether brokers dispatch any.
 """
 
 from __future__ import annotations
@@ -13,29 +15,39 @@ from itertools import islice
 
 import structlog
 
+from gateway.log.entries.silent_reader import reader_gets_none
+from gateway.log.entries.stored_entries import ANSWER_S, NotReturnedError, end_behind, stored_entry
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import Ledger, StoredEntry
+from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 
 SILENT_S = 1.0
 """Readers get entries within milliseconds; after this time, shorter than `PATIENCE_S`, the admin API is asked."""
-ANSWER_S = 2.0
 MAX_AT_ONCE = 16
 """The maximum of concurrent requests. The first round has only one: mostly the last entry is merely late."""
 
 log = structlog.get_logger()
 
 
-async def undispatched_end(admin: AdminClient, topic: str, behind: Position, last: Position) -> int | None:
+async def undispatched_end(
+    client: PulsarClient, admin: AdminClient, topic: str, behind: Position, last: Position
+) -> int | None:
     """The offset after the last entry, if brokers dispatch none of the entries after ``behind``; None if they do.
 
-    Also None if the admin API does not answer or fails.
+    Also None if that cannot be found out.
     """
     try:
         async with asyncio.timeout(ANSWER_S):
             ledgers = (await admin.topics.internal_stats(topic)).ledgers
-        return await _end_of_undispatched(admin, topic, backwards(ledgers, behind, last))
+        try:
+            return await _end_of_undispatched(admin, topic, backwards(ledgers, behind, last))
+        except NotReturnedError:
+            if not await reader_gets_none(client, admin, topic, behind, last):
+                return None
+        async with asyncio.timeout(ANSWER_S):
+            return await end_behind(admin, topic, last)
     except (PulsarError, TimeoutError) as error:
         log.info("cannot find out why no entry arrives", topic=topic, last=last, error=str(error))
         return None
@@ -45,8 +57,7 @@ async def _end_of_undispatched(admin: AdminClient, topic: str, left: Iterator[Po
     end: int | None = None
     at_once = 1
     while positions := [*islice(left, at_once)]:
-        async with asyncio.timeout(ANSWER_S):
-            found = await asyncio.gather(*(admin.topics.entry(topic, position) for position in positions))
+        found = await asyncio.gather(*(stored_entry(admin, topic, position) for position in positions))
         for entry in found:
             if entry is not None and _is_dispatched(entry):
                 return None

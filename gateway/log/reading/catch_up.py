@@ -275,7 +275,8 @@ class CatchUpReader:
     async def _pass_undispatched(self) -> None:
         """The remaining entries may be ones that brokers do not dispatch."""
         behind, last, end_offset = self._position, self.log.last_position, self.log.end_offset
-        end = await undispatched_end(self._owner.admin, self.log.pulsar_topic, behind, last)
+        owner = self._owner
+        end = await undispatched_end(owner.client, owner.admin, self.log.pulsar_topic, behind, last)
         if end is not None and behind == self._position:
             self._end = behind, end_offset
             self._step_over()

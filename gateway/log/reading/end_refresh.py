@@ -16,6 +16,7 @@ from gateway.log.reading.tail_follower import TailFollower
 from gateway.log.shared_run import SharedRun
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ClientClosedError
 from gateway.pulsar.position import Position
 
@@ -25,6 +26,7 @@ class EndRefresh:
 
     def __init__(
         self,
+        client: PulsarClient,
         admin: AdminClient,
         follower: TailFollower,
         target: EndTarget,
@@ -37,6 +39,7 @@ class EndRefresh:
 
         ``asked_at``: when the broker was asked for the end with which the log was opened, by the monotonic clock.
         """
+        self._client = client
         self._admin = admin
         self._follower = follower
         self._target = target
@@ -104,7 +107,8 @@ class EndRefresh:
         last = self._target.position
         if last is None:
             return
-        end_offset = await undispatched_end(self._admin, self._follower.pulsar_topic, self._follower.end.last, last)
+        topic, behind = self._follower.pulsar_topic, self._follower.end.last
+        end_offset = await undispatched_end(self._client, self._admin, topic, behind, last)
         if end_offset is not None:
             self._on_undispatched(last, end_offset)
 

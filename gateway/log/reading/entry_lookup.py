@@ -15,15 +15,13 @@ import structlog
 
 from gateway.log.bounds.empty_end import empty_end
 from gateway.log.entries.entry_stream import read_entries
+from gateway.log.entries.stored_entries import ANSWER_S, FAILED, undispatched_entry
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import StoredEntry
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 
-ANSWER_S = 2.0
-FAILED = 500
-"""The HTTP status for an entry that the broker cannot return."""
 READ_FOR_S = 60.0
 """After this time the admin API is tried again: it may only have been slow."""
 
@@ -63,7 +61,7 @@ class EntryLookup:
             async for entry in entries:
                 found = StoredEntry(position, entry.index, entry.num_messages)
                 return found if entry.position == position else None
-        return await self.admin.topics.entry(topic, position)  # brokers do not dispatch it
+        return await undispatched_entry(self.admin, topic, position)
 
     async def end(self, topic: str, last: Position) -> int:
         """The offset after the last entry, which is at ``last``."""

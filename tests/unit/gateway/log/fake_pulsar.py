@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from gateway.log.entries.log_entry import KAFKA_FORMAT
 from gateway.log.entries.message_entry import FORMAT_PROPERTY
-from gateway.pulsar.admin_topics import Ledger, ManagedLedgerInfo, StoredContent, StoredEntry
+from gateway.pulsar.admin_topics import InternalStats, Ledger, ManagedLedgerInfo, StoredContent, StoredEntry
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import SendListener
@@ -72,6 +72,12 @@ class FakeReader:
         self.read_compacted = read_compacted
         self.permits = 0
         self.closed = False
+        self.subscription = f"reader-{len(topic.readers)}"
+
+    @property
+    def waits(self) -> bool:
+        """Whether the broker has read all entries for it, and waits for new ones."""
+        return not self.closed and self.permits > 0 and self.next_entry >= len(self.topic.entries)
 
     def hand_over(self, listener: EntryListener) -> None:
         self.listener = listener
@@ -125,6 +131,7 @@ class FakeTopic:
         """An open transaction of a native producer begins here."""
         self.aborted: set[Position] = set()
         """Messages of aborted transactions."""
+        self.pending_adds = 0
         self.open_failures: list[PulsarError] = []
         self.properties: dict[str, str] = {}
         self.cursors: list[str] = []
@@ -210,13 +217,16 @@ class FakeTopic:
         self.readers.append(FakeReader(self, listener, first, read_compacted))
         return self.readers[-1]
 
-    async def internal_stats(self, topic: str) -> Any:
+    async def internal_stats(self, topic: str) -> InternalStats:
         ids = [position.ledger_id for position, *_ in self.entries]
         ledgers = [Ledger(each, ids.count(each), size_bytes=0) for each in sorted(set(ids))]
         compacted = Ledger(self.compacted_ledger_id, 0, 0)
-        return SimpleNamespace(
-            pending_adds=0, entries_added=len(self.entries), ledgers=ledgers, compacted_ledger=compacted,
-            cursors={name: {} for name in self.cursors}, last_confirmed=self.last,
+        behind = f"{self.last.ledger_id}:{self.last.entry_id + 1}"
+        readers = {each.subscription: {"readPosition": behind, "waitingReadOp": each.waits} for each in self.readers}
+        return InternalStats(
+            pending_adds=self.pending_adds, entries_added=len(self.entries), ledgers=tuple(ledgers),
+            compacted_ledger=compacted, last_confirmed=self.last,
+            cursors={name: {} for name in self.cursors} | readers,
         )  # fmt: skip
 
     async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
@@ -228,7 +238,7 @@ class FakeTopic:
         return ManagedLedgerInfo(frozenset(ledger_ids), frozenset(cursors), self.properties)
 
     async def put_properties(self, topic: str, properties: dict[str, str]) -> None:
-        self.properties = self.properties | properties
+        self.properties = self.properties | properties | {"index": str(self.next_index - 1)}
 
     async def remove_property(self, topic: str, key: str) -> None:
         self.properties = {name: value for name, value in self.properties.items() if name != key}

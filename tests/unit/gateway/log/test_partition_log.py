@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,8 +90,7 @@ async def test_the_end_is_known_when_the_broker_has_written_what_it_received(
 
     async def one_on_its_way(topic: str) -> Any:
         monkeypatch.undo()
-        stats = await scene.topic.internal_stats(topic)
-        stats.pending_adds = 1
+        stats = replace(await scene.topic.internal_stats(topic), pending_adds=1)
         scene.topic.write(bytes(data), 1, "another gateway", 0)
         return stats
 

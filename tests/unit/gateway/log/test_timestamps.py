@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from random import Random
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -20,7 +20,6 @@ from gateway.log.shared import MAX_SCANS, Shared
 from gateway.log.timestamps import find_by_timestamp, find_max_timestamp
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import Ledger
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from protocol.kafka.records import Record, encode_batch
@@ -43,8 +42,7 @@ class CopiedTopic(FakeTopic):
 
     async def internal_stats(self, topic: str) -> Any:
         found = await super().internal_stats(topic)
-        ledgers = [Ledger(each.ledger_id, each.entries, 1 << 40) for each in found.ledgers]
-        return SimpleNamespace(**{**vars(found), "ledgers": ledgers})
+        return replace(found, ledgers=tuple(each._replace(size_bytes=1 << 40) for each in found.ledgers))
 
     async def position_at(self, topic: str, timestamp_ms: int) -> Position:
         if timestamp_ms <= PUBLISHED_MS:

@@ -67,7 +67,7 @@ async def test_start_is_never_lowered(topic: FakeTopic) -> None:
     log = await opened(topic)
     await asyncio.gather(*(log.start.delete_before(offset) for offset in (2, 5, 3, 0)))
     assert log.start.offset == 5
-    assert topic.properties == {PROPERTY: "5"}
+    assert topic.properties[PROPERTY] == "5"
 
 
 async def test_another_gateway_has_deleted_more(topic: FakeTopic) -> None:
@@ -75,7 +75,7 @@ async def test_another_gateway_has_deleted_more(topic: FakeTopic) -> None:
     await other.start.delete_before(5)
     await log.start.delete_before(3)
     assert log.start.offset == 5
-    assert topic.properties == {PROPERTY: "5"}
+    assert topic.properties[PROPERTY] == "5"
 
 
 async def test_nothing_moves_when_pulsar_does_not_take_it(topic: FakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.log.entries import entry_stream, undispatched
+from gateway.log.entries import entry_stream
 from gateway.log.entries.undispatched import undispatched_end
 from gateway.log.reading import end_refresh
 from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from gateway.pulsar.position import Position
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
@@ -26,7 +26,7 @@ def short_silences(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def end_behind(topic: FakeTopic, behind: Position) -> int | None:
-    return await undispatched_end(cast(AdminClient, topic), "topic", behind, topic.last)
+    return await undispatched_end(cast(PulsarClient, topic), cast(AdminClient, topic), "topic", behind, topic.last)
 
 
 async def test_only_what_lies_behind_is_looked_at() -> None:
@@ -46,21 +46,6 @@ async def test_what_counts_no_messages_is_kept_back_too() -> None:
     topic.write(b"", 1, "native", 0, native=True)
     topic.entries[-1][3].num_messages_in_batch = 0
     assert await end_behind(topic, Position(-1, -1)) == 1
-
-
-@pytest.mark.parametrize("silent", [True, False])
-async def test_an_admin_api_that_does_not_tell(monkeypatch: pytest.MonkeyPatch, silent: bool) -> None:
-    monkeypatch.setattr(undispatched, "ANSWER_S", 0.01)
-    topic = FakeTopic()
-    topic.write_marker()
-
-    async def fails(topic: str, position: Position) -> Any:
-        if silent:
-            await asyncio.Event().wait()
-        raise AdminError(500, "no")
-
-    monkeypatch.setattr(topic, "entry", fails)
-    assert await end_behind(topic, Position(-1, -1)) is None
 
 
 async def test_the_end_is_known_behind_them_and_they_are_empty_batches(scene: Scene) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 from gateway.errors import KafkaError, error_code
@@ -57,8 +58,7 @@ class Broker(FakeTopic):
         if self.failures:
             self.failures -= 1
             raise ConnectionLostError("no statistics")
-        stats = await super().internal_stats(topic)
-        stats.pending_adds = len(self.received)
+        stats = replace(await super().internal_stats(topic), pending_adds=len(self.received))
         self.write(1)
         return stats
 
