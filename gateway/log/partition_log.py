@@ -256,8 +256,9 @@ class PartitionLog:
 
     def _undispatched(self, last: Position, end_offset: int) -> None:
         base_offset = self.end_offset
-        if last > self._end.last and end_offset > base_offset:
-            self._take(LogEntry(last, base_offset, end_offset, empty_batches(base_offset, end_offset)))
+        if last > self._end.last and end_offset >= base_offset:
+            if end_offset > base_offset:
+                self._take(LogEntry(last, base_offset, end_offset, empty_batches(base_offset, end_offset)))
             was_held_back = self._end.is_held_back
             resolved = self._end.on_entry(last, base_offset, end_offset)
             self.transactions.appended(last, base_offset, end_offset, None)

@@ -40,6 +40,8 @@ ENDS = {
     "a count of nothing": [COUNTED_AS_NOTHING],
     "many of both": [MARKER, COUNTED_AS_NOTHING, Odd(PAYLOAD, 3, {"marker_type": 99})] * 20,
     "behind a record": [NATIVE, MARKER],
+    "without an offset": [Odd(PAYLOAD, 0, {"marker_type": SNAPSHOT})],
+    "without an offset, though dispatched": [Odd(PAYLOAD, 0, {"num_messages_in_batch": 1})],
     "with large properties": [LARGE_MARKER, COUNTED_AS_NOTHING, LARGE_MARKER],
     "behind a record, all with large properties": [LARGE_MARKER, LARGE_RECORD, LARGE_MARKER],
 }

@@ -25,7 +25,7 @@ from gateway.log.bounds.start_search import (
 from gateway.log.bounds.transaction_flag import flagged_position
 from gateway.log.entries.entry_stream import NOTHING, read_entry, read_on
 from gateway.log.entries.start_reader import StartReader, open_start_reader
-from gateway.log.entries.stored_entries import undispatched_entry
+from gateway.log.entries.stored_entries import end_at, undispatched_entry
 from gateway.log.entries.undispatched import undispatched_end
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_topics import ManagedLedgerInfo
@@ -94,7 +94,8 @@ async def _read_bounds(
         first = await _first(client, admin, topic, started, last)
         if first is None:
             log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
-            return LogBounds(last, 0, 0, asked_at=asked_at, flag=flag)
+            end_offset = await end_at(admin, topic, last, None)
+            return LogBounds(last, end_offset, end_offset, asked_at=asked_at, flag=flag)
         next_offset = first.end_offset
         if next_offset is None:
             next_offset = await (end or _end_offset(client, admin, topic, last))
@@ -154,7 +155,9 @@ async def _first_behind(admin: AdminClient, topic: str, unindexed: Entry) -> _Fi
     return _First(FirstLedger(unindexed.position.ledger_id, start_at_indexed(topic, oldest)), None)
 
 
-async def _first_of_kept(admin: AdminClient, topic: str, last: Position | None, end_offset: int | None) -> _First | None:
+async def _first_of_kept(
+    admin: AdminClient, topic: str, last: Position | None, end_offset: int | None
+) -> _First | None:
     """The start of a log of which brokers dispatch no entry."""
     ledgers = (await admin.topics.internal_stats(topic)).ledgers
     ledger_id = next((ledger.ledger_id for ledger in ledgers if ledger.entries > 0), None)
@@ -167,7 +170,7 @@ async def _end_offset(client: PulsarClient, admin: AdminClient, topic: str, last
     found = await read_entry(client, topic, last, admin) or await undispatched_entry(admin, topic, last)
     if found is None:
         raise ServiceNotReadyError(f"the last entry of {topic} was deleted in the meantime")
-    return 0 if found.index is None else found.index + 1
+    return await end_at(admin, topic, last, found.index)
 
 
 async def _is_compacted(admin: AdminClient, topic: str, held: ManagedLedgerInfo) -> bool:

@@ -46,10 +46,19 @@ async def undispatched_entry(admin: AdminClient, topic: str, position: Position)
     try:
         return await stored_entry(admin, topic, position)
     except NotReturnedError:
-        end = await end_behind(admin, topic, position)
+        end = await end_at(admin, topic, position, None)
+    return StoredEntry(position, end - 1 if end > 0 else None, 1)
+
+
+async def end_at(admin: AdminClient, topic: str, position: Position, index: int | None) -> int:
+    """The offset after the entry at ``position``, which has this index if it has one. Raises PulsarError.
+
+    Brokers give no index to an entry that its producer sent as no message. Older entries may have none either.
+    """
+    end = await end_behind(admin, topic, position) if index is None else index + 1
     if end is None:
         raise ServiceNotReadyError(f"the end of {topic} is not known yet")
-    return StoredEntry(position, end - 1 if end > 0 else None, 1)
+    return end
 
 
 async def end_behind(admin: AdminClient, topic: str, position: Position) -> int | None:
@@ -57,11 +66,15 @@ async def end_behind(admin: AdminClient, topic: str, position: Position) -> int 
 
     Raises PulsarError.
     """
-    following = _following((await admin.topics.internal_stats(topic)).ledgers, position)
-    if following is None:
-        return await _counted_end(admin, topic, position)
-    entry = await stored_entry(admin, topic, following)
-    return None if entry is None or entry.index is None else first_index(entry.index, entry.num_messages)
+    ledgers = (await admin.topics.internal_stats(topic)).ledgers
+    while (following := _following(ledgers, position)) is not None:
+        entry = await stored_entry(admin, topic, following)
+        if entry is None:
+            return None
+        if entry.index is not None:
+            return first_index(entry.index, entry.num_messages)
+        position = following
+    return await _counted_end(admin, topic, position)
 
 
 async def _counted_end(admin: AdminClient, topic: str, last: Position) -> int | None:

@@ -1,8 +1,8 @@
 """Entries that brokers do not dispatch to readers: a reader that expects them up to the log's end would wait forever.
 
 These are markers, entries that count no messages, and messages of aborted native transactions. Brokers write some, and
-any producer may. They hold no records that count, but have offsets. Measured on Pulsar 4.0.7: a broker reports such an
-entry as the last one, unless it wrote it itself, or it was aborted.
+any producer may. They hold no records that count, but mostly have offsets. Measured on Pulsar 4.0.7: a broker reports
+such an entry as the last one, unless it wrote it itself, or it was aborted.
 
 Where the admin API cannot return one of them, a reader shows whether brokers dispatch any.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import structlog
 
@@ -31,6 +32,13 @@ MAX_AT_ONCE = 16
 log = structlog.get_logger()
 
 
+class _Found(NamedTuple):
+    undispatched: bool
+    """There are entries, and brokers dispatch none of them."""
+    end: int | None = None
+    """The offset after them; None also if none of them has an index."""
+
+
 async def undispatched_end(
     client: PulsarClient, admin: AdminClient, topic: str, behind: Position, last: Position
 ) -> int | None:
@@ -42,10 +50,11 @@ async def undispatched_end(
         async with asyncio.timeout(ANSWER_S):
             ledgers = (await admin.topics.internal_stats(topic)).ledgers
         try:
-            return await _end_of_undispatched(admin, topic, backwards(ledgers, behind, last))
+            found = await _look_at(admin, topic, backwards(ledgers, behind, last))
         except NotReturnedError:
-            if not await reader_gets_none(client, admin, topic, behind, last):
-                return None
+            found = _Found(undispatched=await reader_gets_none(client, admin, topic, behind, last))
+        if not found.undispatched or found.end is not None:
+            return found.end
         async with asyncio.timeout(ANSWER_S):
             return await end_behind(admin, topic, last)
     except (PulsarError, TimeoutError) as error:
@@ -53,18 +62,21 @@ async def undispatched_end(
         return None
 
 
-async def _end_of_undispatched(admin: AdminClient, topic: str, left: Iterator[Position]) -> int | None:
-    end: int | None = None
+async def _look_at(admin: AdminClient, topic: str, left: Iterator[Position]) -> _Found:
+    seen, end = False, None
     at_once = 1
     while positions := [*islice(left, at_once)]:
         found = await asyncio.gather(*(stored_entry(admin, topic, position) for position in positions))
         for entry in found:
-            if entry is not None and _is_dispatched(entry):
-                return None
-            if end is None and entry is not None and entry.index is not None:
+            if entry is None:
+                continue
+            if _is_dispatched(entry):
+                return _Found(undispatched=False)
+            seen = True
+            if end is None and entry.index is not None:
                 end = entry.index + 1
         at_once = min(MAX_AT_ONCE, 2 * at_once)
-    return end
+    return _Found(seen, end)
 
 
 def _is_dispatched(entry: StoredEntry) -> bool:

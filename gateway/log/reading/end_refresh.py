@@ -78,7 +78,7 @@ class EndRefresh:
 
     async def _read_to_end(self) -> None:
         last = await self._follower.last_position()
-        if last <= self._follower.end.last or last.entry_id < 0:
+        if last <= self._follower.known_up_to or last.entry_id < 0:
             return
         reached = self._target.aim(last)
         self._follower.follow()

@@ -15,7 +15,7 @@ import structlog
 
 from gateway.log.bounds.empty_end import empty_end
 from gateway.log.entries.entry_stream import read_entries
-from gateway.log.entries.stored_entries import ANSWER_S, FAILED, undispatched_entry
+from gateway.log.entries.stored_entries import ANSWER_S, FAILED, end_at, undispatched_entry
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import StoredEntry
@@ -68,4 +68,4 @@ class EntryLookup:
         entry = None if last.entry_id < 0 else await self.entry(topic, last)
         if entry is None:
             return await empty_end(self.admin, topic)
-        return 0 if entry.index is None else entry.index + 1
+        return await end_at(self.admin, topic, last, entry.index)

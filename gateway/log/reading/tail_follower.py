@@ -17,6 +17,7 @@ from gateway.background import run_once
 from gateway.log.bounds.end_target import EndTarget
 from gateway.log.bounds.log_end import LogEnd
 from gateway.log.entries.decoding import OrderedConversions
+from gateway.log.entries.entry_stream import NOTHING
 from gateway.log.entries.log_entry import LogEntry, from_pulsar
 from gateway.log.reading.waiters import QUIET_S, Waiters
 from gateway.log.resources import Resources
@@ -70,7 +71,14 @@ class TailFollower:
         self._echo_entries = 0
         self._own_at = 0.0
         """When this gateway last wrote an entry."""
+        self._without_offset = NOTHING
+        """The last entry that was read but has no offset: it does not move the log's end."""
         self._stopped = False
+
+    @property
+    def known_up_to(self) -> Position:
+        """Up to here the log is known."""
+        return max(self.end.last, self._without_offset)
 
     # When the follower reads
 
@@ -163,7 +171,9 @@ class TailFollower:
         return from_pulsar(entry, max_bytes=self._resources.limits.max_decompressed_bytes)
 
     def _converted(self, entry: Entry, read: LogEntry | None) -> None:
-        if read is not None and entry.position > self.end.last and self._on_entry(entry, read):
+        if read is None:
+            self._without_offset = max(self._without_offset, entry.position)
+        elif entry.position > self.end.last and self._on_entry(entry, read):
             self._own_at = time.monotonic()
         self._target.known_up_to(entry.position)
 

@@ -161,6 +161,18 @@ async def test_a_broker_that_does_not_know_the_newest_count(monkeypatch: pytest.
     assert await topic.end_behind(NOTHING) is None
 
 
+async def test_entries_without_an_offset_have_the_end_before_them() -> None:
+    """Their producer sent them as no messages: they have no index."""
+    topic = Topic()
+    record = topic.write_record()
+    for _ in range(2):
+        position = topic.write_marker(0)
+        topic.entries[-1] = position, cast(int, None), b"", topic.entries[-1][3]
+    assert await topic.end_behind(record) == 1
+    topic.write_record()
+    assert await topic.end_behind(record, position) == 1
+
+
 async def test_nothing_is_known_when_nothing_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Topic()
     topic.write_large_marker()

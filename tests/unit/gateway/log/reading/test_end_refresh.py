@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from gateway.log.reading import end_refresh
 from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError, TopicNotFoundError
 from gateway.pulsar.position import Position
+from protocol.pulsar.pulsar_commands_pb2 import MessageMetadata
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeReader, FakeTopic
 from tests.unit.gateway.log.log_scene import Scene, batch
@@ -33,6 +34,20 @@ async def test_receipts_that_reach_the_target_end_a_refresh(scene: Scene) -> Non
     scene.producer.confirm(0, position)
     await refresh
     assert scene.log.end_offset == 2
+
+
+async def test_an_entry_without_an_offset_arrives_only_once(scene: Scene) -> None:
+    """Its producer sent it as no message. Later refreshes must not wait for it."""
+    topic = scene.topic
+    position = topic.write(b"", 1, "native", 0, native=True)
+    topic.entries[-1], topic.next_index = (position, cast(int, None), b"", MessageMetadata()), topic.next_index - 1
+    for _ in range(3):
+        async with asyncio.timeout(5):
+            await scene.log.end.refresh()
+    assert scene.log.end_offset == 1
+    topic.write(bytes(batch(2)), 2, "other", 1)
+    await scene.log.end.refresh()
+    assert scene.log.end_offset == 3
 
 
 async def test_a_refresh_fails_when_no_reader_can_be_opened(scene: Scene) -> None:
