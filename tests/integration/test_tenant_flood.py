@@ -17,8 +17,8 @@ from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.names import unique_topic
 
 RATE_BYTES_PER_S = 20_000
-VALUES, VALUE_BYTES, WRITES = 20, 100_000, 3
-"""Pulsar takes 100 s for them. librdkafka sends each as a batch of its own."""
+VALUES, VALUE_BYTES, WRITES = 60, 100_000, 3
+"""Pulsar takes 300 s for the flood. librdkafka sends each value as a batch of its own; several may share an entry."""
 OWN = "own"
 
 
