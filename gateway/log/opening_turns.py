@@ -2,7 +2,7 @@
 
 Logs that a write waits for come first. Of the others, those of the client come next that waits for the fewest: a client
 reads nothing before all logs are open that it asked for, so of ten that wait for 300 logs each, one after the other is
-served, not all of them at the end. And a client that needs one log does not wait for those with thousands.
+served, not all of them at the end. And a client that asks for one log, first, does not wait for those with thousands.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Hashable
 from contextlib import asynccontextmanager
+from itertools import islice
 
 HOLD_S = 1.0
 """After this time an opening gives its turn to the next one: it waits for Pulsar, and need not hold up others."""
@@ -18,12 +19,24 @@ HOLD_AGAIN_S = 0.05
 """The same for a log whose last opening was slow and failed: its clients retry again and again."""
 
 
+NOBODY = "nobody"
+"""No client, or one that does not matter: its turn comes when it has waited longest."""
+
+
+OLDEST_EVERY = 4
+"""One of so many turns is given to the opening that has waited longest: the others may never be few."""
+CLIENTS_COMPARED = 64
+"""Of those that have waited longest: the choice takes microseconds, however many clients wait."""
+
+
 class _Patient:
     """The turns that wait, by client."""
 
     def __init__(self) -> None:
         self._of: dict[Hashable, OrderedDict[Hashable, asyncio.Future[None]]] = {}
-        self._whose: dict[Hashable, Hashable] = {}
+        self._whose: OrderedDict[Hashable, Hashable] = OrderedDict()
+        """The client of each turn. The turn that has waited longest comes first."""
+        self._given = 0
 
     def add(self, key: Hashable, whose: Hashable, turn: asyncio.Future[None]) -> None:
         self._whose[key] = whose
@@ -40,14 +53,21 @@ class _Patient:
         return turn
 
     def next(self) -> asyncio.Future[None] | None:
-        """The first turn of the client that waits for the fewest; of several, of the one that has waited longest."""
+        """Mostly the first turn of the client that waits for the fewest; of several, of the one that waits longest."""
+        self._given += 1
+        fewest = None if self._given % OLDEST_EVERY == 0 else self._fewest()
+        if fewest is not None:
+            return self.remove(next(iter(fewest)))
+        return self.remove(next(iter(self._whose))) if self._whose else None
+
+    def _fewest(self) -> OrderedDict[Hashable, asyncio.Future[None]] | None:
         fewest: OrderedDict[Hashable, asyncio.Future[None]] | None = None
-        for turns in self._of.values():
-            if fewest is None or len(turns) < len(fewest):
+        for whose, turns in islice(self._of.items(), CLIENTS_COMPARED):
+            if whose != NOBODY and (fewest is None or len(turns) < len(fewest)):
                 fewest = turns
-            if len(fewest) == 1:
-                break
-        return None if fewest is None else self.remove(next(iter(fewest)))
+                if len(turns) == 1:
+                    break
+        return fewest
 
 
 class OpeningTurns:
@@ -66,7 +86,7 @@ class OpeningTurns:
 
     @asynccontextmanager
     async def turn(
-        self, key: Hashable, *, urgent: bool, hold_s: float | None = None, whose: Hashable = None
+        self, key: Hashable, *, urgent: bool, hold_s: float | None = None, whose: Hashable = NOBODY
     ) -> AsyncGenerator[None, None]:
         """Wait for a turn, and hold it until the context ends, but at most for ``hold_s`` (default: HOLD_S).
 

@@ -12,7 +12,7 @@ import structlog
 
 from gateway.errors import KafkaError
 from gateway.log.entries.decoding import DecodingThreads
-from gateway.log.opening_turns import HOLD_AGAIN_S, OpeningTurns
+from gateway.log.opening_turns import HOLD_AGAIN_S, NOBODY, OpeningTurns
 from gateway.log.partition_log import PartitionLog, open_log
 from gateway.log.patience import Patience
 from gateway.log.shared import Shared
@@ -71,7 +71,7 @@ class LogRegistry:
         return [(key, opened) for key, opened in self._logs.items() if not opened.closed]
 
     async def open(
-        self, topic: Topic, partition: int, *, urgent: bool = False, whose: Hashable = None
+        self, topic: Topic, partition: int, *, urgent: bool = False, whose: Hashable = NOBODY
     ) -> PartitionLog:
         """The log, opened if necessary, before the others if ``urgent``, else in the turn of the client ``whose``.
 
@@ -99,7 +99,7 @@ class LogRegistry:
         self, opening: _Opening, key: Key, pulsar_topic: str, *, urgent: bool, whose: Hashable
     ) -> PartitionLog:
         again = opening.patience.exhausted
-        hold_s = HOLD_AGAIN_S if again else None
+        hold_s, whose = (HOLD_AGAIN_S, NOBODY) if again else (None, whose)
         async with self._turns.turn(opening, urgent=urgent and not again, hold_s=hold_s, whose=whose):
             opening.patience.begin()
             opening.begun.set()

@@ -243,15 +243,18 @@ class TopicsAdmin:
         found = await self._entry("HEAD", topic, position)
         return None if found is None else _stored(position, found.headers)
 
-    async def content(self, topic: str, position: Position) -> StoredContent | None:
-        """One entry with its content, which brokers return even while they dispatch it to no reader."""
-        found = await self._entry("GET", topic, position)
+    async def content(self, topic: str, position: Position, *, payload: bool = True) -> StoredContent | None:
+        """One entry with its content, which brokers return even while they dispatch it to no reader.
+
+        Its payload is empty if it is not asked for.
+        """
+        found = await self._entry("GET" if payload else "HEAD", topic, position)
         if found is None:
             return None
         return StoredContent(
             entry=_stored(position, found.headers),
             producer_name=found.headers.get("X-Pulsar-producer-name", ""),
-            sequence_id=int(found.headers.get("X-Pulsar-sequence-id", "0")),
+            sequence_id=int(found.headers.get("X-Pulsar-sequence-id", "0")) % 2**64,  # Java has no unsigned numbers
             properties=json.loads(found.headers.get("X-Pulsar-PROPERTY", "{}")),
             payload=found.body,
         )

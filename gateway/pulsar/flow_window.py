@@ -21,6 +21,10 @@ class FlowWindow:
         self._outstanding -= entry.permits
         return self._outstanding <= self._half
 
+    def count_again(self, entry: Entry) -> None:
+        """``used`` will be called once more for this entry."""
+        self._outstanding += entry.permits
+
     def top_up(self, reader: Reader, messages: int) -> bool:
         """Allow this number of messages in flight; 0 adds no permits. Returns whether the broker got permits."""
         self._half = max(0, messages // 2)

@@ -55,7 +55,7 @@ async def _delete(call: Call, name: str, partition: int, offset: int) -> int:
     topic = await led_topic_of(call, name, partition)
     if "delete" not in topic.config("cleanup.policy"):
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
-    partition_log = await call.cluster.logs.open(topic, partition)
+    partition_log = await call.cluster.logs.open(topic, partition, whose=call.client.number)
     await partition_log.end.refresh()
     if offset == HIGH_WATERMARK:
         offset = partition_log.end_offset

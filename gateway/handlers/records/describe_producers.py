@@ -65,7 +65,7 @@ async def _producers(call: Call, name: str, partition: int) -> list[_Partition.P
     topic = await led_topic_of(call, name, partition)
     if name == topic_names.CONSUMER_OFFSETS:
         return _producers_of_groups(call, partition)
-    partition_log = await call.cluster.logs.open(topic, partition)
+    partition_log = await call.cluster.logs.open(topic, partition, whose=call.client.number)
     producers = await partition_log.producers.active()
     transactions = partition_log.transactions
     await transactions.prepare()

@@ -74,8 +74,8 @@ async def _end(call: Call, name: str, asked: _Asked) -> tuple[int, int]:
     if asked.leader_epoch > RECORDS_EPOCH or asked.leader_epoch == UNKNOWN_EPOCH:
         return UNKNOWN_EPOCH, UNKNOWN_OFFSET
     await _await_takeover(call, name, asked.partition)
-    partition_log = await call.cluster.logs.open(topic, asked.partition)
+    partition_log = await call.cluster.logs.open(topic, asked.partition, whose=call.client.number)
     if asked.leader_epoch < RECORDS_EPOCH:
         return asked.leader_epoch, partition_log.start.offset
     await partition_log.end.refresh()
-    return RECORDS_EPOCH, partition_log.end_offset
+    return RECORDS_EPOCH, partition_log.written_offset

@@ -21,14 +21,16 @@ from gateway.log.bounds.start_search import (
     kept_start,
     start_at_indexed,
     start_of,
+    stored_start,
 )
 from gateway.log.bounds.transaction_flag import flagged_position
 from gateway.log.entries.entry_stream import NOTHING, read_entry, read_on
+from gateway.log.entries.silent_reader import reader_gets_none
 from gateway.log.entries.start_reader import StartReader, open_start_reader
-from gateway.log.entries.stored_entries import end_at, undispatched_entry
+from gateway.log.entries.stored_entries import NotReturnedError, end_at, undispatched_entry
 from gateway.log.entries.undispatched import undispatched_end
 from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import ManagedLedgerInfo
+from gateway.pulsar.admin_topics import InternalStats, ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position, first_index
@@ -90,7 +92,7 @@ async def _read_bounds(
         held = await admin.topics.managed_ledger(topic)  # after `last`: an entry's flag is written before the entry
         flag = flagged_position(held.properties)
         if last.entry_id < 0 or last.ledger_id not in held.ledger_ids:  # `last` may name an expired entry
-            return (await _without_entries(admin, topic, held, asked_at))._replace(flag=flag)
+            return (await _without_entries(client, admin, topic, held, asked_at))._replace(flag=flag)
         first = await _first(client, admin, topic, started, last)
         if first is None:
             log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
@@ -113,15 +115,31 @@ async def _read_bounds(
     return LogBounds(last, next_offset, *start, known, asked_at, flag, started if may_go_on else None)
 
 
-async def _without_entries(admin: AdminClient, topic: str, held: ManagedLedgerInfo, asked_at: float) -> LogBounds:
+async def _without_entries(
+    client: PulsarClient, admin: AdminClient, topic: str, held: ManagedLedgerInfo, asked_at: float
+) -> LogBounds:
     """The bounds of a log of which readers get no entry: it has none, or an open native transaction precedes all."""
     end = end_before_open_ledger(held.properties)
     if await _is_compacted(admin, topic, held):
         return LogBounds(NOTHING, end, deleted_before(held.properties), asked_at=asked_at)
     if len(held.ledger_ids) > 1:  # the ones before the open one are not empty
-        first = await _first_of_kept(admin, topic, None, None)
-        end = end if first is None else first.ledger.start.offset
+        start = await _start_of_held_back(client, admin, topic)
+        end = end if start is None else start.offset
     return LogBounds(NOTHING, end, end, starts_at_first_entry=True, asked_at=asked_at)
+
+
+async def _start_of_held_back(client: PulsarClient, admin: AdminClient, topic: str) -> FirstOffset | None:
+    """The start of a log of which brokers hold everything back, or will dispatch nothing; None in the second case, if
+    the admin API cannot return the first entry.
+    """
+    stats = await admin.topics.internal_stats(topic)
+    ledger_id = _first_with_entries(stats)
+    try:
+        return None if ledger_id is None else await stored_start(admin, topic, ledger_id)
+    except NotReturnedError:
+        if await reader_gets_none(client, admin, topic, NOTHING, stats.last_confirmed):
+            return None
+        raise
 
 
 async def _first(
@@ -155,12 +173,13 @@ async def _first_behind(admin: AdminClient, topic: str, unindexed: Entry) -> _Fi
     return _First(FirstLedger(unindexed.position.ledger_id, start_at_indexed(topic, oldest)), None)
 
 
-async def _first_of_kept(
-    admin: AdminClient, topic: str, last: Position | None, end_offset: int | None
-) -> _First | None:
+def _first_with_entries(stats: InternalStats) -> int | None:
+    return next((ledger.ledger_id for ledger in stats.ledgers if ledger.entries > 0), None)
+
+
+async def _first_of_kept(admin: AdminClient, topic: str, last: Position, end_offset: int | None) -> _First | None:
     """The start of a log of which brokers dispatch no entry."""
-    ledgers = (await admin.topics.internal_stats(topic)).ledgers
-    ledger_id = next((ledger.ledger_id for ledger in ledgers if ledger.entries > 0), None)
+    ledger_id = _first_with_entries(await admin.topics.internal_stats(topic))
     start = None if ledger_id is None else await kept_start(admin, topic, ledger_id, last)
     return None if start is None or ledger_id is None else _First(FirstLedger(ledger_id, start), end_offset)
 

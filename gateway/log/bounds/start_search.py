@@ -75,7 +75,10 @@ class StartSearch:
         """None if no entry arrives: brokers dispatch none, or hold all of them back."""
 
         async def none_arrives(behind: Position) -> bool:
-            return await kept_start(self._admin, self._topic, ledger_id, None) is not None
+            try:
+                return await stored_start(self._admin, self._topic, ledger_id) is not None
+            except NotReturnedError:
+                return False
 
         found = read_entries(
             self._client, self._topic, "earliest", last, admin=self._admin, none_arrives=none_arrives
@@ -142,25 +145,26 @@ async def start_of(admin: AdminClient, topic: str, ledger_id: int, first: Entry)
     if first.position <= Position(ledger_id, 0):
         return start
     try:
-        return _starts_at(await stored_entry(admin, topic, Position(ledger_id, 0))) or start
+        return await stored_start(admin, topic, ledger_id) or start
     except NotReturnedError:
         return start
 
 
-async def kept_start(admin: AdminClient, topic: str, ledger_id: int, last: Position | None) -> FirstOffset | None:
-    """The start of a log of which readers get no entry, by the first entry of its first ledger. Raises PulsarError.
+async def kept_start(admin: AdminClient, topic: str, ledger_id: int, last: Position) -> FirstOffset | None:
+    """The start of a log of which brokers dispatch no entry, by the first entry of its first ledger.
 
-    If the admin API cannot return that entry, the log starts behind ``last``: it holds no record. None if that is not
-    given.
+    If the admin API cannot return that entry, the log starts behind ``last``: it holds no record. Raises PulsarError.
     """
     try:
-        return _starts_at(await stored_entry(admin, topic, Position(ledger_id, 0)))
+        return await stored_start(admin, topic, ledger_id)
     except NotReturnedError:
-        entry = None if last is None else await undispatched_entry(admin, topic, last)
+        entry = await undispatched_entry(admin, topic, last)
     return None if entry is None or entry.index is None else FirstOffset(entry.index + 1, at_first_entry=True)
 
 
-def _starts_at(entry: StoredEntry | None) -> FirstOffset | None:
+async def stored_start(admin: AdminClient, topic: str, ledger_id: int) -> FirstOffset | None:
+    """The offset of a ledger's first entry, by the admin API; None if it has none. Raises PulsarError."""
+    entry = await stored_entry(admin, topic, Position(ledger_id, 0))
     if entry is None or entry.index is None:
         return None
     return FirstOffset(first_index(entry.index, entry.num_messages), at_first_entry=True)

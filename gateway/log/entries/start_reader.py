@@ -31,10 +31,13 @@ class StartReader:
         return not self.reader.closed and self.first is not None
 
     def hand_over(self, listener: EntryListener) -> list[Entry]:
-        """The entries that have arrived. ``listener`` receives the later ones."""
+        """The entries that have arrived, none of which the window counts. ``listener`` receives the later ones."""
         self.reader.hand_over(listener)
         later = [entry for entry in self.queue.entries if not isinstance(entry, PulsarError)]
-        return later if self.first is None else [self.first, *later]
+        if self.first is None:
+            return later
+        self.window.count_again(self.first)
+        return [self.first, *later]
 
 
 async def open_start_reader(client: PulsarClient, topic: str) -> StartReader:

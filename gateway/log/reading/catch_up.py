@@ -31,6 +31,8 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.offset_span import empty_batches
 
 MAX_PERMITS = 200_000
+OVERFULL_BYTES = 1024 * 1024
+"""More than twice its share, and than this, closes a reader: the messages became larger than those that it expected."""
 PERMITS_GROWTH = 4
 """Messages may be large, so permits start with one message and grow with the messages received, by this factor."""
 RETRY_S = 0.2
@@ -44,6 +46,10 @@ SILENT_S = 2.0
 READ_FAILURES = (PulsarError, TimeoutError, OSError)
 
 log = structlog.get_logger()
+
+
+class OverfullError(Exception):
+    """A reader has read too far ahead."""
 
 
 class ReaderOwner(Protocol):
@@ -170,7 +176,7 @@ class CatchUpReader:
             run_once("close reader", reader.close())
 
     def on_entry(self, entry: Entry) -> None:
-        if self._looking_back is None:  # otherwise the entry will arrive again
+        if self._looking_back is None and self.failed is None:  # otherwise the entry will arrive again
             self._owner.metrics.entries_read.value += 1
             self._conversions.take(entry)
 
@@ -206,9 +212,19 @@ class CatchUpReader:
         self.buffered_bytes += read.size_bytes
         if crossed and read.base_offset > expected:
             self._check_start(expected)
+        if len(self._entries) > 1 and self.buffered_bytes > max(OVERFULL_BYTES, 2 * self._owner.share_bytes):
+            self._stop_reading()
         self._verified = self._missing is None
         if self._verified and (waiters := self.log.waiters):
             waiters.wake()
+
+    def _stop_reading(self) -> None:
+        """What has arrived is delivered. Then another reader goes on, and begins with one message again."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            self._conversions.clear()
+            self.failed = OverfullError(f"{self.buffered_bytes} bytes are read ahead")
+            run_once("close reader", reader.close())
 
     # Reading the beginning of a large message
 

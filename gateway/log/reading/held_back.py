@@ -22,13 +22,15 @@ from gateway.log.entries.undispatched import backwards
 from gateway.log.resources import Resources
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import InternalStats, StoredContent, StoredEntry
+from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, KeyValue, MessageMetadata
 
 ANSWER_S = 2.0
-MAX_ENTRIES = 1_000
-"""More than one gateway may have had in flight: what is before was acknowledged, and is not sent again."""
+MAX_ENTRIES = 10_000
+"""They are looked up one by one, in some seconds. If there are more, idempotent producers wait for the transaction's
+end: a batch that another gateway wrote, but did not acknowledge, may be anywhere among them."""
 AT_ONCE = 16
 MAX_UNANSWERED = 3
 
@@ -52,10 +54,12 @@ class HeldBackEntries:
 
         Raises PulsarError and TimeoutError.
         """
-        positions = [*islice(backwards(stats.ledgers, behind, stats.last_confirmed), MAX_ENTRIES)]
+        positions = [*islice(backwards(stats.ledgers, behind, stats.last_confirmed), MAX_ENTRIES + 1)]
         newest = await self._newest(positions)
         if newest is None or not newest.is_held_back:
             return False
+        if len(positions) > MAX_ENTRIES:
+            raise ServiceNotReadyError(f"{self._topic} has more than {MAX_ENTRIES} entries that are held back")
         positions.reverse()
         for first in range(0, len(positions), AT_ONCE):
             await self._read(positions[first : first + AT_ONCE])
@@ -81,15 +85,22 @@ class HeldBackEntries:
         return None
 
     async def _read(self, positions: list[Position]) -> None:
-        topics, convert = self._resources.admin.topics, partial(from_pulsar, max_bytes=self._max_bytes)
-        async with asyncio.timeout(ANSWER_S):
-            found = await asyncio.gather(*(topics.content(self._topic, position) for position in positions))
-        for content in found:
-            entry = None if content is None else _as_read(content)
-            if entry is not None and holds_batches(entry):
+        convert = partial(from_pulsar, max_bytes=self._max_bytes)
+        for entry in await asyncio.gather(*(self._of_gateway(position) for position in positions)):
+            if entry is not None:
                 read = await converted(self._resources.decoding, convert, entry, self._topic)
                 if read is not None:
                     self._on_entry(entry, read)
+
+    async def _of_gateway(self, position: Position) -> Entry | None:
+        """The entry, if a gateway wrote it: the payloads of others may be large, and are not needed."""
+        topics = self._resources.admin.topics
+        async with asyncio.timeout(ANSWER_S):
+            described = await topics.content(self._topic, position, payload=False)
+            if described is None or not holds_batches(_as_read(described)):
+                return None
+            content = await topics.content(self._topic, position)
+        return None if content is None else _as_read(content)
 
     @property
     def _max_bytes(self) -> int:

@@ -251,10 +251,13 @@ class FakeTopic:
                 return StoredEntry(position, index, metadata.num_messages_in_batch, marker_type, *flags)
         return None
 
-    async def content(self, topic: str, position: Position) -> StoredContent | None:
+    async def content(self, topic: str, position: Position, *, payload: bool = True) -> StoredContent | None:
         for at, _, data, metadata in self.entries:
             if at == position:
                 properties = {each.key.decode(): each.value.decode() for each in metadata.properties}
                 stored = await self.entry(topic, position)
-                return StoredContent(stored, metadata.producer_name, metadata.sequence_id, properties, data)
+                payload_bytes = data if payload else b""
+                return StoredContent(
+                    stored, metadata.producer_name, metadata.sequence_id, properties, payload_bytes
+                )
         return None

@@ -374,3 +374,20 @@ async def test_a_fetch_whose_failed_reader_another_fetch_removes_is_woken(monkey
     async with asyncio.timeout(5):
         await scene.log.woken.wait()
     scene.readers.close_all(scene.log)
+
+
+async def test_a_reader_stops_when_messages_become_large() -> None:
+    """Permits count messages: a broker that may send thousands of small ones may send as many large ones."""
+    scene = Scene(reader_budget_bytes=MIB, readers_budget_bytes=MIB)
+    scene.write(2_000, 2_000)
+    large = bytes(encode_batch([Record(0, 1_000, None, bytes(100_000), ())], base_offset=0))
+    for _ in range(100):
+        scene.topic.write(large, 1, "other", 0)
+    scene.log.start.at_first_entry = True
+    scene.log.ends(scene.topic.next_index, scene.topic.last)
+    await scene.read(0, 1)
+    await let_callbacks_run()
+    (reader,) = scene.readers._all()
+    assert reader.held_bytes < 3 * MIB
+    await scene.read_all(0, 1 << 20)
+    scene.readers.close_all(scene.log)

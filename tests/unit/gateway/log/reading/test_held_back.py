@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
 from gateway.log.bounds.log_bounds import read_bounds
 from gateway.log.bounds.start_search import StartSearch
 from gateway.log.entries import entry_stream
+from gateway.log.entries.stored_entries import NotReturnedError
+from gateway.log.reading import held_back as module
 from gateway.log.reading import receipt_lookup
 from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import StoredContent
 from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position
 from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.records import Record, encode_batch
+from protocol.kafka.transaction_marker import MarkerType, TransactionMarker, encode_marker
 from protocol.pulsar.entry import encode_message
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
@@ -163,10 +169,83 @@ async def test_an_entry_that_the_broker_does_not_return_is_passed_over(
 
 
 def content_of(topic: FakeTopic, answer: Callable[[str, Position], Awaitable[Any]]) -> object:
-    async def content(name: str, position: Position) -> StoredContent | None:
+    async def content(name: str, position: Position, *, payload: bool = True) -> StoredContent | None:
         (found,) = [each for each in topic.entries if each[0] == position]
         properties = {each.key.decode(): each.value.decode() for each in found[3].properties}
         stored = await answer(name, position)
         return StoredContent(stored, found[3].producer_name, found[3].sequence_id, properties, found[2])
 
     return content
+
+
+async def test_too_many_to_look_up_are_an_error_not_a_duplicate(
+    held_back: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client of the first batch got no answer, because its gateway died. Others have written since."""
+    monkeypatch.setattr(module, "MAX_ENTRIES", 20)
+    held_back.topic.write(idempotent(1, 0), 1, "another gateway", 0)
+    for number in range(20):
+        held_back.topic.write(NATIVE, 1, "native", 2 + number, native=True)
+    with pytest.raises(ServiceNotReadyError):
+        await held_back.log.producers.load()
+
+
+async def test_a_sequence_id_that_java_prints_as_negative(held_back: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    held_back.topic.write(NATIVE, 1, "native", 2**64 - 1, native=True)
+    held_back.topic.write(idempotent(1, 0), 1, "another gateway", 0)
+    await held_back.log.producers.load()
+    assert held_back.log.producers.state.find_duplicate(parse_header(idempotent(1, 0))) is not None
+
+
+async def test_payloads_of_native_entries_are_not_fetched(held_back: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    held_back.topic.write(idempotent(1, 0), 1, "another gateway", 0)
+    fetched: list[Position] = []
+    content = held_back.topic.content
+
+    async def asked(topic: str, position: Position, *, payload: bool = True) -> StoredContent | None:
+        if payload:
+            fetched.append(position)
+        return await content(topic, position, payload=payload)
+
+    monkeypatch.setattr(held_back.topic, "content", asked)
+    await held_back.log.producers.load()
+    assert fetched == [held_back.topic.last]
+
+
+async def test_a_marker_makes_its_transaction_doubtful(scene: Scene) -> None:
+    """The coordinator has ended the transaction: its late batches must be verified, though it seems to be open."""
+
+    def transactional(sequence: int) -> bytes:
+        records = [Record(0, 1_000, None, b"v", ())]
+        return bytes(
+            encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=sequence, transactional=True)
+        )
+
+    scene.topic.write(transactional(0), 1, "another gateway", 0)
+    await scene.log.end.refresh()
+    await let_callbacks_run()
+    scene.topic.held_back_from = scene.topic.write(NATIVE, 1, "native", 1, native=True)
+    marker = encode_marker(TransactionMarker(MarkerType.COMMIT, 1, 0, 0), 1_000)
+    scene.topic.write(bytes(marker), 1, "another gateway", 1)
+    await scene.log.producers.load()
+    assert scene.log.transactional_writes.needs_verification(parse_header(transactional(1)))
+
+
+@pytest.mark.parametrize("is_held_back", [True, False])
+async def test_the_start_is_not_behind_what_is_held_back(is_held_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The admin API cannot return the first entry. Were the log to start behind it, nobody would read it later."""
+    topic = FakeTopic()
+    first = topic.write(NATIVE, 1, "native", 1, native=True)
+    if is_held_back:
+        topic.held_back_from = first
+    else:
+        topic.aborted.add(first)
+    topic.roll_over()
+    topic.properties = {"index": "0"}
+    monkeypatch.setattr(topic, "entry", AsyncMock(side_effect=AdminError(500, "Server Error")))
+    opening = read_bounds(cast(PulsarClient, topic), cast(AdminClient, topic), "topic")
+    if is_held_back:
+        with pytest.raises(NotReturnedError):
+            await opening
+    else:
+        assert (await opening).start_offset == 1

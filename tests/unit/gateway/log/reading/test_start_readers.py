@@ -122,3 +122,12 @@ async def test_they_are_kept_for_a_short_time(opened: Opened, monkeypatch: pytes
     opened.readers.close_idle()
     await let_callbacks_run()
     assert opened.open_readers == []
+
+
+async def test_the_broker_has_the_permits_that_are_counted(opened: Opened) -> None:
+    opened.readers.start(opened.log, 0)
+    await opened.read(0, 1)
+    (kept,) = opened.open_readers
+    (reader,) = opened.readers._all()
+    assert kept.permits == reader._window._outstanding
+    opened.readers.close_all(opened.log)
