@@ -212,10 +212,12 @@ class CatchUpReader:
         self.buffered_bytes += read.size_bytes
         if crossed and read.base_offset > expected:
             self._check_start(expected)
+        self._verified = self._missing is None
+        if not self._verified:
+            return
         if len(self._entries) > 1 and self.buffered_bytes > max(OVERFULL_BYTES, 2 * self._owner.share_bytes):
             self._stop_reading()
-        self._verified = self._missing is None
-        if self._verified and (waiters := self.log.waiters):
+        if waiters := self.log.waiters:
             waiters.wake()
 
     def _stop_reading(self) -> None:
@@ -386,13 +388,10 @@ class CatchUpReader:
             raise
 
     async def _open_reader(self) -> Reader:
-        index = self._index
-        known = index.before(self.offset)
-        near = known is not None and known[0] == self.offset
-        position = known[1] if known and near else None
-        start = self.log.start
+        known, start = self._index.before(self.offset), self.log.start
+        position = known[1] if known is not None and known[0] == self.offset else None
         if position is None and not (self.offset == start.offset and start.at_first_entry):
-            position = await find_position(self._owner.entries, self.log.pulsar_topic, self.offset, index)
+            position = await find_position(self._owner.entries, self.log.pulsar_topic, self.offset, self._index)
         if position is not None:
             self._position = position._replace(entry_id=position.entry_id - 1)
         return await self._owner.client.open_reader(
