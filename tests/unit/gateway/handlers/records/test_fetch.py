@@ -42,7 +42,7 @@ def ask(
     log = FakeLog(9)
     log.start = SimpleNamespace(offset=5, refresh_ahead=Mock())
     log.refresh.set_result(None)
-    logs = SimpleNamespace(find=lambda *_: log if opened else None, open=lambda *_: asyncio.sleep(0, log))
+    logs = SimpleNamespace(find=lambda *_: log if opened else None, open=lambda *_, **__: asyncio.sleep(0, log))
     topic = SimpleNamespace(name="t", partitions=OWN + 1)
     fleet = racked_fleet({OWN: "a", READER: "b"})
     if doubtful:
@@ -58,7 +58,7 @@ def ask(
     context = SimpleNamespace(listener=Listener("inside"), policy=policy)
     call = SimpleNamespace(
         request=request, version=12, cluster=cluster, topics=cluster.topics, context=context, client_id="test",
-        count_error=lambda code: None,
+        count_error=lambda code: None, client=SimpleNamespace(number=1),
     )  # fmt: skip
     part = FetchedPartition("t", OWN, offset, 1 << 20, -1, -1)
     return fetch.fetch(cast(Any, call), [part], None), log

@@ -74,7 +74,7 @@ def call(
     request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[_Topic(name="t", partitions=rows)])
     made = SimpleNamespace(
         version=version, request=request, cluster=cluster, topics=cluster.topics, count_error=lambda code: None,
-        client=client or SimpleNamespace(listing=None), started=time.perf_counter(),
+        client=client or SimpleNamespace(listing=None, number=1), started=time.perf_counter(),
     )  # fmt: skip
     return cast(Any, made)
 
@@ -140,7 +140,7 @@ async def test_records_that_cannot_be_read_are_one_partitions_error(monkeypatch:
 
 async def test_no_answer_is_older_than_the_one_before_it() -> None:
     """Clients send the next request before they have the response."""
-    client = SimpleNamespace(listing=None)
+    client = SimpleNamespace(listing=None, number=1)
     log, slow, fast = FakeLog(OLD), asyncio.Event(), asyncio.Event()
     waits = iter([slow, fast])
 
@@ -161,7 +161,7 @@ async def test_no_answer_is_older_than_the_one_before_it() -> None:
 
 
 async def test_what_is_at_hand_waits_for_an_answer_before_it() -> None:
-    client = SimpleNamespace(listing=None)
+    client = SimpleNamespace(listing=None, number=1)
     old, new, asked = FakeLog(OLD), FakeLog(NEW), asyncio.Event()
 
     async def refresh(*, at_most_every_s: float = 0) -> None:

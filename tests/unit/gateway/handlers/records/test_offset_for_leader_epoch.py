@@ -21,7 +21,7 @@ async def told(monkeypatch: pytest.MonkeyPatch, takeover: list[bool]) -> Any:
         leads = takeover.pop(0) if len(takeover) > 1 else takeover[0]
         return PartitionRole.LEADING if leads else PartitionRole.TAKING_OVER
 
-    log = SimpleNamespace(end=SimpleNamespace(refresh=AsyncMock()), end_offset=7)
+    log = SimpleNamespace(end=SimpleNamespace(refresh=AsyncMock()), written_offset=7)
     cluster = SimpleNamespace(
         topics=SimpleNamespace(get=AsyncMock(return_value=SimpleNamespace(partitions=1))),
         fleet=SimpleNamespace(leads=lambda *_: True, role=role, epoch=3),
@@ -29,7 +29,10 @@ async def told(monkeypatch: pytest.MonkeyPatch, takeover: list[bool]) -> Any:
     )
     asked = SimpleNamespace(partition=0, current_leader_epoch=3, leader_epoch=0)
     request = SimpleNamespace(topics=[SimpleNamespace(topic="t", partitions=[asked])])
-    call = SimpleNamespace(request=request, cluster=cluster, topics=cluster.topics, count_error=lambda _: None)
+    call = SimpleNamespace(
+        request=request, cluster=cluster, topics=cluster.topics, client=SimpleNamespace(number=1),
+        count_error=lambda _: None,
+    )  # fmt: skip
     answer = await offset_for_leader_epoch.handle(cast(Any, call))
     return answer.topics[0].partitions[0]
 
