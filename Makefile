@@ -43,7 +43,7 @@ unit: .venv/test.stamp  ## Types, and the tests that need no servers: seconds to
 	$(BIN)/mypy
 	$(BIN)/pytest tests/unit
 
-faults: servers  ## Tests that kill, suspend and cut off servers: minutes, most of them waiting
+faults: servers  ## Tests that kill, suspend and cut off servers, or wait for Pulsar: minutes, most of them waiting
 	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25 tests/faults
 
 bench: packages .venv/test.stamp  ## The gateway, Pulsar and Kafka side by side: docs/reports/bench.md

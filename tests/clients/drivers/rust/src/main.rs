@@ -25,6 +25,8 @@ use login::Login;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
+/// After a whole run there are a thousand topics, and a busy machine takes its time to list them.
+const LISTING: Duration = Duration::from_secs(2);
 
 enum Failure {
     Error(String),
@@ -151,7 +153,7 @@ impl Driver {
                     return Err(error.into());
                 }
             }
-            match consumer.fetch_metadata(None, POLL) {
+            match consumer.fetch_metadata(None, LISTING) {
                 Err(error) if Instant::now() >= deadline => return Err(error.into()),
                 Err(_) => continue,
                 Ok(_) => return Ok(Value::Null),
