@@ -10,7 +10,7 @@ from gateway.pulsar.reader import Entry, EntryListener, Reader
 
 
 class StartReader:
-    """Open at the first entry. Whoever holds it closes it, or hands it over."""
+    """Open at the first entry. Its owner closes it, or hands it over."""
 
     def __init__(self, reader: Reader, queue: EntryQueue) -> None:
         self.reader = reader

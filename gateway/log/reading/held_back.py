@@ -1,7 +1,7 @@
 """Entries that brokers hold back: they follow an open transaction of a native producer, and readers get them when it
 has ended. The admin API returns them.
 
-Whoever leads the partition now has to know which batches of idempotent producers are there: a retry of one would be
+The leader of the partition has to know which batches of idempotent producers are there: a retry of one would be
 written again.
 """
 

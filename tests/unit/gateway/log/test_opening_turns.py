@@ -1,4 +1,4 @@
-"""Who opens logs next: nobody waits without end, whoever asks meanwhile."""
+"""The order in which logs are opened: every client gets its turn, even if others keep asking."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from gateway.errors import KafkaError
-from gateway.log import patience
 from gateway.log.opening_turns import CLIENTS_COMPARED, NOBODY, OpeningTurns
-from gateway.pulsar.errors import ConnectionLostError
-from tests.unit.event_loop import let_callbacks_run
-from tests.unit.gateway.log.test_registry import TOPIC
-from tests.unit.gateway.log.test_registry import Scene as Registry
 
 
 class Scene:
@@ -61,26 +55,3 @@ async def test_the_choice_does_not_depend_on_the_number_of_clients() -> None:
     scene.ask("one")
     await scene.run()
     assert sorted(map(str, scene.served)) == sorted([*map(str, range(3 * CLIENTS_COMPARED))] * 2 + ["one"])
-
-
-async def test_what_fails_slowly_comes_behind_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_S", 0)
-    scene = Registry(max_log_openings=1)
-
-    async def fail(topic: str) -> None:
-        raise ConnectionLostError("lost")
-
-    monkeypatch.setattr(scene.topic, "managed_ledger", fail)
-    with pytest.raises((KafkaError, ConnectionLostError)):
-        await scene.registry.open(TOPIC, 0)
-    await let_callbacks_run()
-    monkeypatch.undo()
-    scene.topic.unavailable = {"topic-1": asyncio.Event()}
-    tasks = [asyncio.ensure_future(scene.registry.open(TOPIC, partition, whose=7)) for partition in range(1, 4)]
-    tasks.append(asyncio.ensure_future(scene.registry.open(TOPIC, 0, urgent=True)))
-    await let_callbacks_run()
-    scene.topic.asked.clear()
-    scene.topic.unavailable["topic-1"].set()
-    async with asyncio.timeout(5):
-        await asyncio.gather(*tasks, return_exceptions=True)
-    assert scene.topic.asked[-1] == "topic-0"

@@ -13,6 +13,7 @@ from gateway.errors import KafkaError, error_code
 from gateway.limits_config import Limits
 from gateway.log import opening_turns, patience
 from gateway.log.bounds import drained
+from gateway.log.opening_turns import NOBODY
 from gateway.log.partition_log import PartitionLog
 from gateway.log.registry import LogRegistry
 from gateway.log.shared import Shared
@@ -251,7 +252,10 @@ async def test_partitions_that_pulsar_does_not_serve_hold_up_no_others(monkeypat
     await waiting
 
 
-async def test_partitions_that_fail_slowly_again_and_again_come_behind_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("whose", [NOBODY, "a client"])
+async def test_partitions_that_fail_slowly_again_and_again_come_behind_others(
+    whose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(patience, "PATIENCE_S", 0)
     scene = Scene(max_log_openings=1)
 
@@ -264,7 +268,7 @@ async def test_partitions_that_fail_slowly_again_and_again_come_behind_others(mo
     await let_callbacks_run()
     monkeypatch.undo()
     scene.topic.unavailable = {f"topic-{partition}": asyncio.Event() for partition in range(2)}
-    tasks = [asyncio.ensure_future(scene.registry.open(TOPIC, partition)) for partition in (1, 2)]
+    tasks = [asyncio.ensure_future(scene.registry.open(TOPIC, partition, whose=whose)) for partition in (1, 2)]
     tasks.append(asyncio.ensure_future(scene.registry.open(TOPIC, 0, urgent=True)))
     await let_callbacks_run()
     scene.topic.asked.clear()
