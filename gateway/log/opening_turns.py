@@ -17,12 +17,8 @@ HOLD_S = 1.0
 """After this time an opening gives its turn to the next one: it waits for Pulsar, and need not hold up others."""
 HOLD_AGAIN_S = 0.05
 """The same for a log whose last opening was slow and failed: its clients retry again and again."""
-
-
 NOBODY = "nobody"
 """No client, or one that does not matter: its turn comes when it has waited longest."""
-
-
 OLDEST_EVERY = 4
 """One of so many turns is given to the opening that has waited longest: the others may never be few."""
 CLIENTS_COMPARED = 64

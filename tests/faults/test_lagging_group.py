@@ -77,7 +77,7 @@ class Group:
 
 
 def test_thousands_of_lagging_partitions(lone: GatewayProcess) -> None:
-    """Every record arrives, in order, and the group never stands still."""
+    """Every record arrives, in order, and there is never a long time without a new record."""
     topic = unique_topic("lagging-group")
     create_topic(lone.bootstrap, topic, PARTITIONS)
     write(lone.bootstrap, topic)

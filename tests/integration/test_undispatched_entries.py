@@ -126,7 +126,7 @@ def seen(first: bytes, end: str) -> list[bytes]:
 def test_a_record_with_large_properties_may_be_late(
     pulsar: PulsarStandalone, lone: GatewayProcess, topic: str
 ) -> None:
-    """Pulsar holds back the last entry. Nobody may take it for one that is never dispatched."""
+    """Pulsar holds back the last entry. It must not be skipped like one that is never dispatched."""
     append(pulsar, lone, topic, [NATIVE, LARGE_RECORD])
     name = f"persistent://kafka/{lone.config['pulsar']['namespace']}/{topic}"
     asyncio.run(held_back(pulsar, name))

@@ -22,6 +22,8 @@ FAILED = 500
 """The HTTP status for an entry that the broker cannot return."""
 PROPERTY = "kafka.log.counted"
 """The last entry when the messages were counted."""
+MAX_FOLLOWING = 1_000
+"""Entries without an index that are passed over: each costs a request, and any native producer may write many."""
 
 
 class NotReturnedError(RetriableError):
@@ -67,14 +69,17 @@ async def end_behind(admin: AdminClient, topic: str, position: Position) -> int 
     Raises PulsarError.
     """
     ledgers = (await admin.topics.internal_stats(topic)).ledgers
-    while (following := _following(ledgers, position)) is not None:
+    for _ in range(MAX_FOLLOWING):
+        following = _following(ledgers, position)
+        if following is None:
+            return await _counted_end(admin, topic, position)
         entry = await stored_entry(admin, topic, following)
         if entry is None:
             return None
         if entry.index is not None:
             return first_index(entry.index, entry.num_messages)
         position = following
-    return await _counted_end(admin, topic, position)
+    return None
 
 
 async def _counted_end(admin: AdminClient, topic: str, last: Position) -> int | None:
