@@ -16,7 +16,7 @@ from typing import Any
 from gateway.busy_time import Measured, run_measured
 from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.fetching.fetch_session import INITIAL_EPOCH
-from gateway.metering.mutations import MUTATIONS
+from gateway.metering.mutations import STRICT_VERSIONS, MutationCharges
 from gateway.metering.repeated import PERCENT, RepeatedCharges
 from gateway.requests.call import Call, Handle, asks
 from gateway.requests.reply import RelayedResponse, Reply, Response
@@ -27,7 +27,7 @@ from protocol.kafka.api_key import ApiKey
 from protocol.kafka.messages.records import FetchRequest
 
 _BYTE_RATES = {ApiKey.Produce: PRODUCER_BYTE_RATE, ApiKey.Fetch: CONSUMER_BYTE_RATE}
-_BOUNDED = frozenset({ApiKey.Fetch, *MUTATIONS})
+_BOUNDED = frozenset({ApiKey.Fetch, *STRICT_VERSIONS})
 """Quotas change how these requests are handled."""
 
 
@@ -52,14 +52,18 @@ class Meter:
         return _measured(call, run_measured(call, handle, call))
 
     def _handle_bounded(self, call: Call[Any], handle: Handle) -> Reply:
-        now_ms = self._now_s() * 1_000
         limits = self._account(call).limits
         if asks(call, FetchRequest):
             self.bound(call)
-        mutations, limit = MUTATIONS.get(call.api.key), limits.get(MUTATION_RATE)
-        if mutations is None or limit is None:
-            return handle(call)
-        return mutations(call, handle, self._quotas.bucket(limit), limit.bound, now_ms)
+        strict_version, limit = STRICT_VERSIONS.get(call.api.key), limits.get(MUTATION_RATE)
+        if strict_version is not None and limit is not None:
+            call.charge_mutations = MutationCharges(
+                self._quotas.bucket(limit), limit.bound, self._now_ms, is_strict=call.version >= strict_version
+            )
+        return handle(call)
+
+    def _now_ms(self) -> float:
+        return self._now_s() * 1_000
 
     def bound(self, call: Call[FetchRequest]) -> None:
         """Limit the answer to the largest size that the quota ever allows at once."""
@@ -73,7 +77,7 @@ class Meter:
 
     def charge(self, call: Call[Any], response: Response) -> tuple[Response, int]:
         """Return the answer, and how long the client has to wait after it (ms)."""
-        now_ms = self._now_s() * 1_000
+        now_ms = self._now_ms()
         key = call.api.key
         account = self._account(call)
         if key is ApiKey.Produce:
@@ -83,10 +87,9 @@ class Meter:
         request_ms = _charge_time(account, call, now_ms)
         if key is ApiKey.Fetch:
             return _charge_fetch(account, call, response, request_ms, now_ms)
-        limit = account.limits.get(MUTATION_RATE)
-        if limit is not None and key in MUTATIONS:
-            bucket = self._quotas.bucket(limit)
-            request_ms = max(request_ms, bucket.throttle_time_ms(limit.bound, now_ms))
+        charges = call.charge_mutations
+        if isinstance(charges, MutationCharges):
+            request_ms = max(request_ms, charges.throttle_time_ms())
         return response, request_ms
 
     def repeated(self, call: Call[Any]) -> RepeatedCharges:

@@ -84,6 +84,9 @@ def asks(call: Call, request: type[Other]) -> TypeIs[Call[Other]]:
     return isinstance(call.request, request)
 
 
+def _free(partitions: int) -> None: ...
+
+
 class ClosesConnection(Exception):
     """Raised by a handler whose API has no other way to report a failure to the client."""
 
@@ -103,6 +106,9 @@ class Call(Generic[Request_co]):
     started: float = field(default_factory=time.perf_counter)
     busy_s: float = 0.0
     """The time for which the event loop was busy with the call, as far as a quota needs it."""
+    charge_mutations: Callable[[int], None] = _free
+    """Charge this number of partitions to a quota, before they are created or deleted. Raises KafkaError if they are
+    refused."""
     client: Client = field(init=False)
     cluster: Cluster = field(init=False)
     requested: RequestedTopics | None = field(init=False, default=None)
@@ -130,8 +136,9 @@ class Call(Generic[Request_co]):
     def asking(self, request: Other) -> Call[Other]:
         """The same call with another request, such as a part of its own: all parts share what is found of topics."""
         call = Call(
-            self.api, self.version, self.correlation_id, self.client_id, request, self.context, started=self.started
-        )
+            self.api, self.version, self.correlation_id, self.client_id, request, self.context, started=self.started,
+            charge_mutations=self.charge_mutations,
+        )  # fmt: skip
         call.requested = self.topics
         return call
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -181,6 +181,45 @@ def test_added_partitions(conversation: Conversation, version: int) -> None:
         )  # fmt: skip
         conversation.say(sorted((row["error_code"], row["error_message"]) for row in answer["results"]))
         conversation.say({"waits": answer["throttle_time_ms"] > (0 if version >= 3 else 20_000)})
+
+
+@case("CreateTopics", [6])
+def test_invalid_changes_are_free(conversation: Conversation, version: int) -> None:
+    """The eleven tokens are left for the first valid change, which uses up more. Only who is refused has to wait."""
+    existing = conversation.topic("quota-existing")
+    new, wrong = (f"{conversation.names.prefix}quota-{what}" for what in ("new", "wrong"))
+    with limited(conversation, "controller_mutation_rate", 1) as client:
+
+        def change(api: str, version: int, rows: str, **fields: Any) -> None:
+            with closing(Limited(conversation, client.client_id)) as unthrottled:
+                answer = unthrottled.call(api, version, timeout_ms=10_000, **fields)
+            waits = answer["throttle_time_ms"] > 0
+            conversation.say({"errors": [row["error_code"] for row in answer[rows]], "waits": waits})
+
+        def create(name: str, partitions: int = 20, *, validate_only: bool = False, **configs: str) -> None:
+            named = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+            topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": []}
+            change("CreateTopics", version, "topics", topics=[topic | {"configs": named}], validate_only=validate_only)
+
+        def add(name: str, count: int) -> None:
+            topic = {"name": name, "count": count, "assignments": None}
+            change("CreatePartitions", 3, "results", topics=[topic], validate_only=False)
+
+        def delete(name: str) -> None:
+            change("DeleteTopics", 5, "responses", topic_names=[name])
+
+        create(existing)
+        create(wrong, retention_ms="soon")
+        create(wrong, 0)
+        create("not/valid")
+        add(wrong, 20)
+        add(existing, 1)
+        delete(wrong)
+        create(new, validate_only=True)
+        create(new)
+        add(existing, 20)
+        delete(existing)
+        delete(wrong)
 
 
 @case("Metadata", [8])

@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), v0-v3. v2 flexible; v3 throttling quota errors, which never occur."""
+"""CreatePartitions (key 37), v0-v3. v2 flexible; v3 refusals above the quota (KIP-599)."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> None:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     if wanted.count - topic.partitions > MAX_PARTITIONS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
+    call.charge_mutations(wanted.count - topic.partitions)
     if wanted.assignments is not None:
         _check_assignments(call, wanted.assignments, wanted.count - topic.partitions)
     if not call.request.validate_only:

@@ -53,6 +53,7 @@ async def _create(call: Call[CreateTopicsRequest], wanted: _Wanted) -> _Row:
         await topics.check_creatable(wanted.name)
         configs = check_configs({config.name: config.value async for config in sliced(wanted.configs or ())})
         partitions = _partitions(call, wanted)
+        call.charge_mutations(partitions)
         if call.version >= 1 and call.request.validate_only:
             return _created(call, wanted.name, uuid.uuid4(), partitions, configs)
         created = await topics.create(wanted.name, partitions, configs)

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 
 from gateway.background import run_once
-from gateway.errors import error_code
+from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out, sliced
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
@@ -85,6 +85,11 @@ async def _delete(
     if topic.name in INTERNAL_TOPICS:  # The coordinators would lose their state.
         text = f"{topic.name} is an internal topic."
         return _row(topic.name, topic.topic_id, ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+    try:
+        call.charge_mutations(topic.partitions)
+    except KafkaError as refusal:
+        call.count_error(refusal.code)
+        return _row(name, topic_id, refusal.code, refusal.text)
     failure = await asyncio.shield(_deletion(call, topic))
     if failure is not None:
         code = error_code(failure)

@@ -36,8 +36,9 @@ async def answered(catalog: TopicCatalog, *topics: Any) -> list[tuple[str | None
     cluster = SimpleNamespace(topics=catalog, group_service=groups, logs=SimpleNamespace(forget_topic=AsyncMock()))
     request = SimpleNamespace(topics=topics)
     call = SimpleNamespace(
-        request=request, version=6, cluster=cluster, topics=RequestedTopics(catalog), count_error=lambda code: None
-    )
+        request=request, version=6, cluster=cluster, topics=RequestedTopics(catalog), count_error=lambda code: None,
+        charge_mutations=lambda partitions: None,
+    )  # fmt: skip
     answer = await delete_topics.handle(cast(Any, call))
     return [(row.name, row.error_code) for row in answer.responses]
 
