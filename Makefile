@@ -20,7 +20,7 @@ run: .venv/run.stamp  ## Pulsar standalone and the gateway, data in ./data
 	@exec $(BIN)/kafka-gateway dev
 
 # `make` instead of $(MAKE) in the recipe, or -n would run it.
-# Tests that start servers: each process takes the next file.
+# Tests that start servers: each process takes the next file. What failed is named in the last lines of the output.
 test: servers  ## Static checks, then tests on a real Pulsar and a real Kafka: all but those of `make faults`
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
@@ -29,9 +29,10 @@ test: servers  ## Static checks, then tests on a real Pulsar and a real Kafka: a
 	timeout 2400 make unit > build/unit.log 2>&1 & unit=$$!; \
 	trap 'kill $$spark $$unit' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	echo "beside: mypy and tests/unit (build/unit.log), PySpark jobs (build/spark.log)"; \
-	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25 $(TESTS_WITH_SERVERS); \
-	servers_code=$$?; \
+	{ $(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25 $(TESTS_WITH_SERVERS); \
+	  echo $$? > build/servers.code; } 2>&1 | tee build/servers.log; read servers_code < build/servers.code; \
 	wait $$unit; unit_code=$$?; wait $$spark; spark_code=$$?; trap - EXIT; cat build/unit.log build/spark.log; \
+	grep -ahE '^(FAILED|ERROR) ' build/servers.log build/unit.log | cut -c -300 | tail -n 8; \
 	echo "exit codes: tests with servers $$servers_code, make unit $$unit_code, make spark-small $$spark_code"; \
 	exit $$((servers_code | unit_code | spark_code))
 
