@@ -123,6 +123,8 @@ class LogFindings:
     failed_tasks: int = 0
     stalls: int = 0
     longest_stall_cpu_ms: int = 0
+    longest_stall_stack: object = None
+    """Where it was found, innermost call first."""
 
     def read(self, log: Path) -> None:
         for line in log.read_text(errors="replace").splitlines():
@@ -135,4 +137,5 @@ class LogFindings:
         self.failed_tasks += event == "background task failed"
         if event == "event loop stalled" and isinstance(cpu_ms, int):
             self.stalls += 1
-            self.longest_stall_cpu_ms = max(self.longest_stall_cpu_ms, cpu_ms)
+            if cpu_ms > self.longest_stall_cpu_ms:
+                self.longest_stall_cpu_ms, self.longest_stall_stack = cpu_ms, entry.get("stack")
