@@ -48,6 +48,17 @@ class _Patient:
             del self._of[whose]
         return turn
 
+    def share(self, key: Hashable, whose: Hashable) -> None:
+        """Another client waits for this turn, too. It counts for the client that waits for fewer."""
+        owner = self._whose.get(key, whose)
+        if owner == whose or (owner != NOBODY and len(self._of.get(whose, ())) + 1 >= len(self._of[owner])):
+            return
+        turn = self._of[owner].pop(key)
+        if not self._of[owner]:
+            del self._of[owner]
+        self._whose[key] = whose  # its place by age stays
+        self._of.setdefault(whose, OrderedDict())[key] = turn
+
     def next(self) -> asyncio.Future[None] | None:
         """Mostly the first turn of the client that waits for the fewest; of several, of the one that waits longest."""
         self._given += 1
@@ -79,6 +90,10 @@ class OpeningTurns:
         turn = self._patient.remove(key)
         if turn is not None:
             self._urgent[key] = turn
+
+    def share(self, key: Hashable, whose: Hashable) -> None:
+        """The client ``whose`` waits for the turn that waits as ``key``, too."""
+        self._patient.share(key, whose)
 
     @asynccontextmanager
     async def turn(

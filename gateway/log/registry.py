@@ -86,6 +86,8 @@ class LogRegistry:
             opening = self._begin(key, topic.pulsar_topic(partition), urgent=urgent, whose=whose)
         elif urgent:
             self._turns.hasten(opening)
+        elif whose != NOBODY and not opening.patience.exhausted:
+            self._turns.share(opening, whose)
         await opening.begun.wait()
         return await opening.patience.wait(opening.task)
 

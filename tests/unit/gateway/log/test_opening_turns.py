@@ -16,6 +16,7 @@ class Scene:
     def __init__(self) -> None:
         self.turns = OpeningTurns(1)
         self.served: list[Hashable] = []
+        self.order: list[int] = []
         self.tasks: list[asyncio.Task[None]] = []
 
     def ask(self, whose: Hashable, *, then_another: int = 0) -> None:
@@ -25,6 +26,7 @@ class Scene:
     async def _open(self, key: int, whose: Hashable, then_another: int) -> None:
         async with self.turns.turn(key, urgent=False, whose=whose):
             self.served.append(whose)
+            self.order.append(key)
             if then_another:
                 self.ask(("next", key), then_another=then_another - 1)
             await asyncio.sleep(0)
@@ -55,3 +57,19 @@ async def test_the_choice_does_not_depend_on_the_number_of_clients() -> None:
     scene.ask("one")
     await scene.run()
     assert sorted(map(str, scene.served)) == sorted([*map(str, range(3 * CLIENTS_COMPARED))] * 2 + ["one"])
+
+
+@pytest.mark.parametrize("large", ["client", NOBODY])
+async def test_a_client_that_asks_for_what_another_waits_for_is_served_soon(large: str) -> None:
+    scene = Scene()
+    scene.ask("busy")
+    for _ in range(20):
+        scene.ask(large)
+    await asyncio.sleep(0)  # all wait but the first
+    scene.turns.share(19, "second")
+    scene.turns.share(19, large)  # it still waits for more
+    scene.turns.share(0, "second")  # has its turn already
+    scene.turns.share("absent", "second")
+    await scene.run()
+    assert scene.order.index(19) <= 3
+    assert sorted(scene.order) == list(range(21))
