@@ -229,7 +229,7 @@ class PartitionLog:
         if base_offset != self.end_offset:
             self._tail.clear()
         self._answer(self._end.on_entry(receipt.position, base_offset, index + 1))
-        self._target.known_up_to(receipt.position)
+        self._target.known_up_to(self._end.last)
 
     def _entry_read(self, entry: Entry, read: LogEntry) -> bool:
         claimed = self.writer.claim(entry.metadata.producer_name, entry.metadata.sequence_id)
@@ -264,7 +264,7 @@ class PartitionLog:
             self.transactions.appended(last, base_offset, end_offset, None)
             self._skip_held_back(last, was_held_back=was_held_back)
             self._answer(resolved)
-            self._target.known_up_to(last)
+            self._target.known_up_to(self._end.last)
 
     def _answer(self, resolved: list[Resolved[SentEntry]]) -> None:
         now_s = time.monotonic()

@@ -11,7 +11,7 @@ import pytest
 
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
-from tests.integration.confluent import Record, Sender, create_topic, produce, read_all_values
+from tests.integration.confluent import TIMEOUT_S, Record, Sender, create_topic, produce, read_all_values
 from tests.integration.native import Admin
 from tests.integration.servers import gateway_on, metric, running
 from tests.support.gateway_process import HOST, GatewayProcess
@@ -21,7 +21,7 @@ RATE_BYTES_PER_S = 20_000
 WAITING, VALUE_BYTES, WRITES = 60, 100_000, 3
 """Pulsar takes 300 s for the values that wait. librdkafka sends each as a batch of its own; several may share an entry.
 """
-SILENCE_S, MAX_SILENCES = 2.0, 30
+SILENCE_S, MAX_WAITS = 4.0, 15
 OWN = "own"
 
 
@@ -75,14 +75,14 @@ def test_a_cluster_whose_writes_wait_for_pulsar_delays_no_other(
         assert metric(gateway, "kafka_gateway_fleet_lease") == 1
     finally:
         limit({"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1})
-    sender.flush()
+    sender.flush(2 * TIMEOUT_S)  # the broker may stop reading for a while longer, until the gateway connects again
     assert not sender.errors
 
 
 def held_back(bootstrap: str, topic: str) -> Sender:
     """A producer whose values Pulsar holds back. Until Pulsar applies the limit, it takes them all."""
     sender = Sender(bootstrap, topic, batch_num_messages=1)
-    for _ in range(MAX_SILENCES):
+    for _ in range(MAX_WAITS):
         acknowledged = sender.acknowledged
         first = len(sender.sent)
         sender.send(b"%04d" % number * (VALUE_BYTES // 4) for number in range(first, acknowledged + WAITING))

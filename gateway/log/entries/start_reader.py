@@ -27,8 +27,12 @@ class StartReader:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether the reader is open, and all that it has read is in memory."""
-        return not self.reader.closed and self.first is not None
+        """Whether the reader is open, and what it has read is in memory, the first entry and little more.
+
+        An entry with an impossible count of messages gives the broker permits for more than that.
+        """
+        first = self.first
+        return not self.reader.closed and first is not None and first.permits == first.num_messages
 
     def hand_over(self, listener: EntryListener) -> list[Entry]:
         """The entries that have arrived, none of which the window counts. ``listener`` receives the later ones."""

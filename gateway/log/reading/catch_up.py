@@ -113,8 +113,7 @@ class CatchUpReader:
         self._conversions = OrderedConversions(
             owner.decoding, self._convert, self._converted, self._fail, wanted=self._is_wanted
         )
-        arrived = None if begun is None else begun.hand_over(self)
-        self._task = run_once("open reader", self._open(arrived))
+        self._task = run_once("open reader", self._open(begun))
 
     @property
     def held_bytes(self) -> int:
@@ -370,13 +369,14 @@ class CatchUpReader:
             wanted = max(1, wanted)  # one entry must arrive, however large it is and however small the share
         self._window.top_up(self._reader, wanted)
 
-    async def _open(self, arrived: list[Entry] | None) -> None:
-        """``arrived`` are the entries that an open reader has read; None if there is no open reader."""
+    async def _open(self, begun: StartReader | None) -> None:
         try:
-            if arrived is None:
+            if begun is not None and begun.can_go_on:
+                for entry in begun.hand_over(self):  # in the same turn: what arrives later comes after them
+                    self.on_entry(entry)
+            else:
+                self._window, self._reader = FlowWindow(), None
                 self._reader = await self._open_reader()
-            for entry in arrived or ():
-                self.on_entry(entry)
             self._top_up()
             self._ask_compacted_end()
             self._silent_at = self._position

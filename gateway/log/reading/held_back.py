@@ -52,7 +52,8 @@ class HeldBackEntries:
     async def read(self, stats: InternalStats, behind: Position) -> bool:
         """Read the entries from ``behind`` up to the last one; False if they are not held back.
 
-        Raises PulsarError and TimeoutError.
+        Raises PulsarError and TimeoutError, also if the broker does not return one of them: a gateway may have written
+        it.
         """
         positions = [*islice(backwards(stats.ledgers, behind, stats.last_confirmed), MAX_ENTRIES + 1)]
         newest = await self._newest(positions)
@@ -68,7 +69,7 @@ class HeldBackEntries:
         return True
 
     async def _newest(self, positions: list[Position]) -> StoredEntry | None:
-        """The first of the last entries that the broker returns: it never returns some that gateways do not write."""
+        """The newest entry that the broker returns. It may not return the very last ones."""
         failure: Exception | None = None
         for position in positions[:MAX_UNANSWERED]:
             try:

@@ -175,7 +175,7 @@ class TailFollower:
             self._without_offset = max(self._without_offset, entry.position)
         elif entry.position > self.end.last and self._on_entry(entry, read):
             self._own_at = time.monotonic()
-        self._target.known_up_to(entry.position)
+        self._target.known_up_to(max(entry.position, self.end.last))
 
     def _conversion_failed(self, error: Exception) -> None:
         self._failed(ListenerError(repr(error)))

@@ -36,6 +36,26 @@ async def test_receipts_that_reach_the_target_end_a_refresh(scene: Scene) -> Non
     assert scene.log.end_offset == 2
 
 
+@pytest.mark.parametrize("receipts", [1, 40])
+async def test_an_entry_whose_offset_decides_those_of_receipts_ends_a_refresh(scene: Scene, receipts: int) -> None:
+    """The reader that would get the others goes away: it is lost, or there are so many that it is given up."""
+    [reader] = scene.topic.readers
+    reader.permits = 0
+    scene.topic.write(bytes(batch(1)), 1, "other", 7)
+    for number in range(receipts):
+        scene.append(1)
+        await let_callbacks_run()
+        scene.producer.write_and_confirm(number)
+    refresh = asyncio.create_task(scene.log.end.refresh())
+    await let_callbacks_run()
+    reader.permits = 1
+    reader.deliver()
+    assert scene.log.end_offset == 1 + 1 + receipts
+    reader.lose(ConnectionLostError("lost"))
+    async with asyncio.timeout(5):
+        await refresh
+
+
 async def test_an_entry_without_an_offset_arrives_only_once(scene: Scene) -> None:
     """Its producer sent it as no message. Later refreshes must not wait for it."""
     topic = scene.topic

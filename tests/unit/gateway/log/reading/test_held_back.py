@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 from unittest.mock import AsyncMock
 
@@ -19,7 +20,7 @@ from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.pulsar.admin_topics import StoredContent
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import ServiceNotReadyError
+from gateway.pulsar.errors import ConnectionLostError, ServiceNotReadyError
 from gateway.pulsar.position import Position
 from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.records import Record, encode_batch
@@ -58,6 +59,22 @@ async def test_writes_get_offsets_and_readers_wait(held_back: Scene) -> None:
     held_back.topic.release()
     await held_back.log.end.refresh()
     assert (held_back.log.end_offset, held_back.log.written_offset) == (8, 8)
+
+
+async def test_the_end_jumps_over_what_was_written_behind_it(held_back: Scene) -> None:
+    """The reader that would get that is lost: nobody waits for it."""
+    assert await written(held_back, 3) == 3
+    reader = held_back.topic.readers[-1]
+    reader.permits = 0
+    held_back.topic.held_back_from = None
+    refresh = asyncio.create_task(held_back.log.end.refresh())
+    await let_callbacks_run()
+    reader.permits = 2
+    reader.deliver()
+    assert held_back.log.end_offset == 6
+    reader.lose(ConnectionLostError("lost"))
+    async with asyncio.timeout(5):
+        await refresh
 
 
 async def test_what_is_written_after_it_follows(held_back: Scene) -> None:
@@ -149,23 +166,26 @@ async def test_the_start_does_not_move_when_readers_get_something() -> None:
     assert (found.start_offset, found.next_offset) == (0, 3)
 
 
-async def test_an_entry_that_the_broker_does_not_return_is_passed_over(
-    held_back: Scene, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("failure", [TimeoutError(), AdminError(500, "Server Error")])
+@pytest.mark.parametrize("returned", [False, True])
+async def test_an_entry_that_the_broker_does_not_return(
+    held_back: Scene, monkeypatch: pytest.MonkeyPatch, failure: Exception, *, returned: bool
 ) -> None:
-    """Brokers do not answer for some compressed entries of native producers."""
+    """Or not at first. The others show that something is held back; this one may be a gateway's."""
     held_back.topic.write(idempotent(1, 0), 1, "another gateway", 0)
     unanswered, answer = held_back.topic.write(NATIVE, 1, "native", 3, native=True), held_back.topic.entry
     held_back.topic.aborted.add(unanswered)
 
     async def entry(topic: str, position: Position) -> object:
         if position == unanswered:
-            raise TimeoutError
+            raise failure
         return await answer(topic, position)
 
     monkeypatch.setattr(held_back.topic, "entry", entry)
-    monkeypatch.setattr(held_back.topic, "content", content_of(held_back.topic, answer))
-    await held_back.log.producers.load()
-    assert held_back.log.producers.state.find_duplicate(header(1, 0)) is not None
+    monkeypatch.setattr(held_back.topic, "content", content_of(held_back.topic, answer if returned else entry))
+    with nullcontext() if returned else pytest.raises(type(failure)):
+        await held_back.log.producers.load()
+    assert (held_back.log.producers.state.find_duplicate(header(1, 0)) is not None) == returned
 
 
 def content_of(topic: FakeTopic, answer: Callable[[str, Position], Awaitable[Any]]) -> object:

@@ -7,12 +7,17 @@ from typing import cast
 import pytest
 
 from gateway.log.bounds.log_bounds import read_bounds
+from gateway.log.entries.start_reader import open_start_reader
 from gateway.log.reading import start_readers
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
+from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Entry
+from protocol.kafka.batch import iter_headers
+from protocol.pulsar.pulsar_commands_pb2 import MessageMetadata
 from tests.unit.event_loop import let_callbacks_run
-from tests.unit.gateway.log.fake_pulsar import FakeReader
+from tests.unit.gateway.log.fake_pulsar import FakeReader, FakeTopic
 from tests.unit.gateway.log.reading.test_catch_up import FakeLog, Scene
 
 
@@ -122,6 +127,28 @@ async def test_they_are_kept_for_a_short_time(opened: Opened, monkeypatch: pytes
     opened.readers.close_idle()
     await let_callbacks_run()
     assert opened.open_readers == []
+
+
+async def test_what_arrives_while_a_reader_is_handed_over_comes_after_the_first_entry(opened: Opened) -> None:
+    (kept,) = opened.open_readers
+    opened.readers.start(opened.log, 0)
+    kept.permits = 10
+    kept.deliver()
+    found = await opened.read(0, 1)
+    assert next(header for chunk in found.chunks for _, header in iter_headers(bytes(chunk))).base_offset == 0
+    opened.readers.close_all(opened.log)
+
+
+@pytest.mark.parametrize("count", [-1_000_000, 0, 2**31 - 1])
+async def test_a_first_entry_that_gives_the_broker_permits_ends_its_reader(count: int) -> None:
+    topic = FakeTopic()
+    reader = await open_start_reader(cast(PulsarClient, topic), "topic")
+    metadata = MessageMetadata(producer_name="native", sequence_id=1, publish_time=0, num_messages_in_batch=1)
+    reader.first = Entry(Position(1, 0), None, metadata, memoryview(b""))
+    assert reader.can_go_on
+    metadata.num_messages_in_batch = count
+    reader.first = Entry(Position(1, 0), None, metadata, memoryview(b""))
+    assert not reader.can_go_on
 
 
 async def test_the_broker_has_the_permits_that_are_counted(opened: Opened) -> None:
