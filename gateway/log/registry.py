@@ -54,6 +54,8 @@ class LogRegistry:
         self._is_compacted = is_compacted
         self._logs: dict[Key, PartitionLog] = {}
         self._opening: dict[Key, _Opening] = {}
+        self._unwanted: set[_Opening] = set()
+        """Abandoned openings that have not ended yet."""
         self._turns = OpeningTurns(shared.limits.max_log_openings)
         self._exhausted: dict[Key, Patience] = {}
         """The patience of the partitions whose last opening failed slowly."""
@@ -122,6 +124,7 @@ class LogRegistry:
     def _opened(self, key: Key, opening: _Opening, task: asyncio.Task[PartitionLog]) -> None:
         opening.patience.end(task)
         opening.begun.set()  # also if the task was cancelled before its turn
+        self._unwanted.discard(opening)
         if self._opening.get(key) is opening:
             del self._opening[key]
         if opening.patience.exhausted:
@@ -159,7 +162,9 @@ class LogRegistry:
     def _abandon(self, unwanted: Callable[[str, int], bool]) -> None:
         """Abandon these openings: later callers get a new one."""
         for key in [key for key in self._opening if unwanted(*key)]:
-            self._opening.pop(key).unwanted = True
+            opening = self._opening.pop(key)
+            opening.unwanted = True
+            self._unwanted.add(opening)
 
     async def _close_all(self, keys: Iterable[Key]) -> None:
         await _each(self._close, [(key, self._logs[key]) for key in keys])
@@ -194,7 +199,7 @@ class LogRegistry:
         await _each(close, [(key, opened) for key, opened in self._logs.items() if opened.last_used < deadline])
 
     async def close(self) -> None:
-        for opening in self._opening.values():
+        for opening in [*self._opening.values(), *self._unwanted]:
             opening.task.cancel()
         logs, self._logs = list(self._logs.values()), {}
         await asyncio.gather(*(opened.close() for opened in logs), return_exceptions=True)

@@ -336,3 +336,18 @@ async def test_the_client_that_waits_for_the_fewest_is_next() -> None:
     async with asyncio.timeout(5):
         await asyncio.gather(*tasks)
     assert scene.topic.asked == [f"topic-{number}" for number in (0, 6, 2, 4, 1, 3, 5)]
+
+
+async def test_an_opening_that_was_abandoned_ends_with_the_registry(scene: Scene) -> None:
+    """It would connect to Pulsar again after the cluster's connections were closed."""
+    scene.topic.unavailable["topic-0"] = asyncio.Event()
+    opening = asyncio.ensure_future(scene.registry.open(TOPIC, 0))
+    await let_callbacks_run()
+    await scene.registry.forget_topic("topic")
+    await scene.registry.close()
+    with pytest.raises(KafkaError):
+        await opening
+    readers = len(scene.topic.readers)
+    scene.topic.unavailable["topic-0"].set()
+    await let_callbacks_run()
+    assert len(scene.topic.readers) == readers
