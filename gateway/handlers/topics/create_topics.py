@@ -1,5 +1,6 @@
 """CreateTopics (key 19), v0-v7. v1 validate-only and messages; v4 defaults by -1; v5 flexible, configs in the answer
-(KIP-525); v7 topic ids. Of manual assignments, only the number of partitions counts.
+(KIP-525); v6 refusals above the quota (KIP-599); v7 topic ids. Of manual assignments, only the number of partitions
+counts.
 """
 
 from __future__ import annotations

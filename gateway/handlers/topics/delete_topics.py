@@ -1,4 +1,6 @@
-"""DeleteTopics (key 20), v0-v6. v1 throttle time; v4 flexible; v5 messages; v6 by topic id (KIP-516)."""
+"""DeleteTopics (key 20), v0-v6. v1 throttle time; v4 flexible; v5 messages, refusals above the quota (KIP-599);
+v6 by topic id (KIP-516).
+"""
 
 from __future__ import annotations
 
