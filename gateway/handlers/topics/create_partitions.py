@@ -30,10 +30,13 @@ async def _answer(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> _Row:
     try:
         await _grow(call, wanted)
     except KafkaError as error:
-        return _row(wanted.name, error.code, error.text)
+        code, text = error.code, error.text
     except PulsarError as error:
-        return _row(wanted.name, error_code(error), str(error))
-    return _row(wanted.name, ErrorCode.NONE, None)
+        code, text = error_code(error), str(error)
+    else:
+        return _row(wanted.name, ErrorCode.NONE, None)
+    call.count_error(code)
+    return _row(wanted.name, code, text)
 
 
 async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> None:
