@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 import sys
 import tempfile
 import time
@@ -113,9 +114,18 @@ class Run:
             seen = trial(lab)
         except Exception:
             self._console.print(traceback.format_exc(), markup=False)
+            self._console.print(f"logs: {_kept_logs(lab.cluster.folder)}")
         done = Seen(name, trial.__name__, inspect.getdoc(trial) or "", time.monotonic() - start, seen)
         self.report.add(done)
         self._console.print(f"{name}: {done.title} in {done.took_s:.0f} s: {done.text}", markup=False)
+
+
+def _kept_logs(folder: Path) -> Path:
+    """A folder with copies of the logs, which stays."""
+    kept = Path(tempfile.mkdtemp(prefix="kafka-gateway-regions-logs-"))
+    for log in folder.rglob("*.log"):
+        shutil.copy(log, kept / "-".join(log.relative_to(folder).parts))
+    return kept
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from deploy.topology.description import Kind
 from tests.regions.lab import Lab
 
 SHELL_CLASS = "org.apache.bookkeeper.bookie.BookieShell"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
+"""A Java program that starts beside all these servers."""
 
 
 def bookies_of(lab: Lab, topic: str) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from tests.regions.geo import Row, all_values, history_in, new_topic
 from tests.regions.lab import Lab, Writer, until
@@ -11,6 +12,8 @@ from tests.support.history import Allowed, History, check
 PARTITIONS = 2
 BEFORE_S = 5.0
 AFTER_S = 3.0
+IN_ORDER: dict[str, Any] = {"max_in_flight_requests_per_connection": 1}
+"""A later request would overtake one that is sent again: the producers are not idempotent."""
 HOME_S = 300.0
 """Replicators wait longer after each failed attempt."""
 
@@ -18,7 +21,7 @@ HOME_S = 300.0
 def lose_a_region(lab: Lab) -> Row:
     """Both regions write, and eu is killed. All that eu acknowledged reaches us while eu is away."""
     topic = new_topic(lab, "both-loss", PARTITIONS)
-    writers = {region: Writer(lab.only(region), topic, PARTITIONS, region) for region in ("eu", "us")}
+    writers = {region: Writer(lab.only(region), topic, PARTITIONS, region, **IN_ORDER) for region in ("eu", "us")}
     end = time.monotonic() + BEFORE_S
     while time.monotonic() < end:
         for writer in writers.values():

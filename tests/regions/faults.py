@@ -102,11 +102,11 @@ def _endure(
 def _serves_all(lab: Lab) -> bool:
     """Brokers that were considered dead need a moment until they serve again, even if no client waits for them."""
     lab.start_ended()
-    assert lab.are_all_registered()
+    assert lab.are_all_registered(), "some brokers are not registered"
     for region in ("eu", "us"):
         topic = unique_topic("whole")
         create_topic(lab.only(region), topic)
-        assert read_all(lab.only(region), topic) == []
+        assert read_all(lab.only(region), topic) == [], region
     return True
 
 
