@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.background import report, run_once
-from gateway.errors import fetch_error_code
+from gateway.errors import KafkaError, fetch_error_code
 from gateway.fan_out import fan_out
 from gateway.fetching.committed_records import committed_records
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer
@@ -313,7 +313,9 @@ class DelayedFetch:
     async def _ask_end(self, part: FetchPartitionState, partition_log: PartitionLog) -> None:
         try:
             await partition_log.end.refresh()
-        except (PulsarError, TimeoutError) as error:
+            if part.fetched.offset > partition_log.written_offset:
+                await partition_log.end.check_owner()
+        except (KafkaError, PulsarError, TimeoutError) as error:
             part.error = fetch_error_code(error)
         if part.fetched.offset > partition_log.written_offset and not part.error:
             beyond = self._params.beyond_end()

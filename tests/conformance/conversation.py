@@ -89,7 +89,7 @@ CLOSE_SESSION: dict[str, Any] = {
     "forgotten_topics_data": [],
 }
 READY_WITHIN_S = 60.0
-LOADED_WITHIN_S = 10.0
+LOADED_WITHIN_S = 60.0
 UNSETTLED = {14, 15, 16}  # coordinator loading, not available, not (yet) this one
 
 

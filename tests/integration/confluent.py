@@ -24,6 +24,9 @@ from tests.support.history import Write
 TIMEOUT_S = 60.0
 """Much more than any operation needs on an idle machine: one that takes longer has failed."""
 WITHOUT_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+WITHOUT_COORDINATOR = (
+    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -234,7 +237,7 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int = 1) -> li
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     asked = [TopicPartition(topic, number) for number in range(partitions)]
     try:
-        return [found.offset for found in consumer.committed(asked, TIMEOUT_S)]
+        return [found.offset for found in _coordinated(lambda: consumer.committed(asked, TIMEOUT_S))]
     finally:
         consumer.close()
 
@@ -243,9 +246,21 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
     """Commit as a consumer that is no member."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     try:
-        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        _coordinated(lambda: consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False))
     finally:
         consumer.close()
+
+
+def _coordinated(ask: Callable[[], Any]) -> Any:
+    """librdkafka gives up after half a second while the coordinator moves or loads, or at once."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in WITHOUT_COORDINATOR or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def record_of(message: Message) -> Record:

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
-from tests.integration.native import wait_for
+from tests.integration.native import TIMEOUT_S, wait_for
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
@@ -46,7 +46,7 @@ def lone_gateway_on(pulsar: PulsarStandalone, work_dir: Path, **sections: dict[s
 
 def metric(gateway: GatewayProcess, name: str, /, **labels: str) -> float:
     """The sum of a metric's samples that have these labels; 0 if there are none."""
-    status, text = gateway.get("/metrics")
+    status, text = gateway.get("/metrics", TIMEOUT_S)
     assert status == 200
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())

@@ -100,8 +100,9 @@ def test_one_topic_that_fails_is_one_row(scene: Scene, client: RawClient) -> Non
     def rows() -> dict[str, int]:
         return {row["name"]: row["error_code"] for row in client.call("Metadata", 9, topics=None)["topics"]}
 
-    wait_for(lambda: good in rows(), "the topic is listed")
-    assert (rows()[good], rows()[bad]) == (0, 5)
+    # The gateway waits half a second for Pulsar, which is not enough on a busy machine.
+    wait_for(lambda: rows().get(good) == 0, "the topic is listed, and looked up")
+    assert rows()[bad] == 5
     scene.proxy.passes = lambda method, path: True
     wait_for(lambda: rows()[bad] == 0, "the topic can be looked up")
 
@@ -114,8 +115,8 @@ def test_configurations_are_applied_when_pulsar_is_back(scene: Scene, client: Ra
     answer = client.call("IncrementalAlterConfigs", 0, **alteration(topic, retention_ms="86400000"))
     assert answer["responses"][0]["error_code"] != 0
     scene.gateway.kill()
-    scene.proxy.passes = lambda method, path: True
     assert scene.admin.topic("GET", topic, "/retention") is None
+    scene.proxy.passes = lambda method, path: True
     scene.gateway.start()
     scene.gateway.wait_ready()
     again = RawClient(scene.gateway.bootstrap)

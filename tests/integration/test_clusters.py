@@ -294,7 +294,7 @@ def test_a_cluster_has_no_leaders_until_all_gateways_serve_it(
     namespace = {"namespace": gateways[0].config["pulsar"]["namespace"]}
     other = {"listeners": [{"name": "first", "host": HOST, "port": free_port()}]}
     with running(gateway_on(secured_pulsar, tmp_path / "without", pulsar=namespace, kafka=other)):
-        assert leaders(bootstrap, topic) == [-1] * PARTITIONS
+        wait_for(lambda: leaders(bootstrap, topic) == [-1] * PARTITIONS, "the gateway knows the new one")
     wait_for(lambda: -1 not in leaders(bootstrap, topic), "leaders")
 
 
@@ -347,7 +347,7 @@ def test_usage_is_published_in_a_topic(gateways: list[GatewayProcess], secured_p
 
         def is_complete() -> bool:
             while reader.has_message_available():
-                message = reader.read_next(1_000)
+                message = reader.read_next(int(TIMEOUT_S * 1000))
                 told[message.partition_key()] = json.loads(message.data())
             return all(told.get(f"{second} {node_id}", {}).get("bytes_in", 0) > 0 for node_id in (0, 1))
 

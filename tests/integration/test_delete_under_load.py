@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Record, create_topic, produce
 from tests.integration.native import Admin, wait_for
-from tests.integration.servers import gateway_on, running
+from tests.integration.servers import await_fleet, gateway_on, running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
@@ -71,6 +71,7 @@ def test_nothing_comes_back(pulsar: PulsarStandalone, tmp_path: Path) -> None:
     namespace = unique_topic("deleted")
     one, other = (gateway_on(pulsar, tmp_path / name, pulsar={"namespace": namespace}) for name in ("one", "other"))
     with running(one), running(other):
+        await_fleet([one, other])  # afterwards no leader changes: the writers do not retry
         kept = unique_topic("kept")
         create_topic(one.bootstrap, kept)
         outcomes: list[KafkaError | None] = []

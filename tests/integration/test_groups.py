@@ -82,7 +82,7 @@ def test_kafka_python_group(bootstrap: str) -> None:
     for expected in (10, 0):
         consumer = kafka.KafkaConsumer(
             topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest",
-            consumer_timeout_ms=10_000 if expected else 5_000,
+            consumer_timeout_ms=TIMEOUT_S * 1000 if expected else 5_000,
         )  # fmt: skip
         values = {record.value for _, record in zip(range(expected or 1), consumer, strict=False)}
         assert len(values) == expected

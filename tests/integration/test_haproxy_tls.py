@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from deploy.local.certificates import Authority, Issued
 from deploy.local.process import ChildProcess, free_port
+from tests.integration.native import wait_for
 from tests.integration.secured import PASSWORD, USER
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import gateway_on, running
@@ -154,5 +156,6 @@ def test_a_header_that_does_not_speak_of_tls(behind: Behind) -> None:
     untrue = V2_SIGNATURE + b"\x21\x11" + struct.pack(">H", len(addresses) + len(unverified)) + addresses + unverified
     for header in (line, plain, untrue):
         closes(behind.gateway, behind.inside["ended"], header + request)
-    log = behind.gateway.log_path.read_text()
-    assert "no TLS" in log and "client certificate not accepted" in log
+    for reason in ("no TLS", "client certificate not accepted"):  # a thread writes the log
+        is_logged = partial(lambda text: text in behind.gateway.log_path.read_text(), reason)
+        wait_for(is_logged, "the log says why")

@@ -148,8 +148,9 @@ def test_java_logs_in_again(strict: Secured, tmp_path_factory: pytest.TempPathFa
             sent, lost = (done.text.count(f"producer_send_{outcome}") for outcome in ("success", "error"))
             if sent + lost == 0 and too_late(strict) > late_before:
                 return False
-            assert 500 < sent + lost <= 600 and sent > 0, done.text[-2_000:]
-            return logins(strict, "again") > before
+            assert sent + lost <= 600, done.text[-2_000:]
+            # Outcomes of more than a second are missing if it was slow to connect again at the end.
+            return sent > 0 and sent + lost > 500 and logins(strict, "again") > before
 
         wait_for(logs_in_again, "the client logs in again", 3 * TIMEOUT_S)
 

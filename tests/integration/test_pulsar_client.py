@@ -262,7 +262,7 @@ def test_the_name_of_a_suspended_producer_is_taken_over(
         topic, sends = await cluster.new_topic(), Sends()
         old = await cluster.client.open_producer(topic, sends, name="gateway")
         other, hasty = (
-            PulsarClient(cluster.settings.model_copy(update={"operation_timeout_ms": each})) for each in (20_000, 500)
+            PulsarClient(cluster.settings.model_copy(update={"operation_timeout_ms": each})) for each in (20_000, 5_000)
         )
         with pytest.raises(ProducerBusyError):
             await hasty.open_producer(topic, Sends(), name="gateway")

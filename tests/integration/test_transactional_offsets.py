@@ -123,7 +123,11 @@ def test_a_copier_that_crashes_in_the_middle(bootstrap: str) -> None:
         assert some(consumer, BLOCKED_S) == [], "its offset is not known yet"
         successor = transactional(bootstrap, name)
         successor.begin_transaction()
-        messages = some(consumer)
+        messages: list[Message] = []
+        while len(messages) < len(values):
+            found = some(consumer)
+            assert found, f"no more come after {len(messages)}"
+            messages += found
         assert [message.value() for message in messages] == values
         copy(consumer, successor, target, messages)
         successor.commit_transaction(TIMEOUT_S)

@@ -20,8 +20,12 @@ class Transactions:
     def __init__(self, bootstrap: str, transactional_id: str, **config: Any) -> None:
         options = {name.replace("_", "."): value for name, value in config.items()}
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 1, **options}
-        )
+            {
+                "bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 1,
+                # By default 60 s: on a busy machine, a restart of the gateway takes longer, and would abort it.
+                "transaction.timeout.ms": 600_000, **options,
+            }
+        )  # fmt: skip
         self._producer.init_transactions(TIMEOUT_S)
         self._producer.begin_transaction()
 

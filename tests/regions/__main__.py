@@ -123,8 +123,8 @@ class Run:
 def _kept_logs(folder: Path) -> Path:
     """A folder with copies of the logs, which stays."""
     kept = Path(tempfile.mkdtemp(prefix="kafka-gateway-regions-logs-"))
-    for log in folder.rglob("*.log"):
-        shutil.copy(log, kept / "-".join(log.relative_to(folder).parts))
+    for log in folder.glob("*/log"):
+        shutil.copy(log, kept / log.parent.name)
     return kept
 
 

@@ -87,9 +87,9 @@ class GatewayProcess:
         """Raises StartError with the end of the log."""
         self._process.wait_until(lambda: self.get("/readyz")[0] == 200, timeout_s)
 
-    def get(self, path: str) -> tuple[int, str]:
+    def get(self, path: str, timeout_s: float = PROBE_TIMEOUT_S) -> tuple[int, str]:
         """Status and body of an HTTP endpoint; status 0 when there is no answer."""
-        connection = http.client.HTTPConnection(self.http_address, timeout=PROBE_TIMEOUT_S)
+        connection = http.client.HTTPConnection(self.http_address, timeout=timeout_s)
         try:
             connection.request("GET", path)
             response = connection.getresponse()

@@ -30,7 +30,7 @@ MODULES = (
     kafka.protocol.sasl,
     consumer_group_messages,
 )
-TIMEOUT_S = 15.0
+TIMEOUT_S = 60.0
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 API_VERSIONS_KEY = 18
 UNSUPPORTED_VERSION = 35

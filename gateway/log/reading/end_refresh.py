@@ -6,10 +6,12 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 from gateway.errors import KafkaError
 from gateway.log.bounds.drained import drained
 from gateway.log.bounds.end_target import EndTarget
+from gateway.log.bounds.topic_owner import as_owner
 from gateway.log.entries.undispatched import SILENT_S, undispatched_end
 from gateway.log.reading.held_back import HeldBackEntries
 from gateway.log.reading.tail_follower import TailFollower
@@ -49,6 +51,7 @@ class EndRefresh:
         self._asked_at = asked_at
         self._ahead = SharedRun(self.refresh)
         self._passing = SharedRun(self._pass_undispatched)
+        self._owner = SharedRun(self._check_owner)
 
     def checked_within(self, seconds: float) -> bool:
         """Whether the log is known up to the end that the broker had within this time."""
@@ -69,12 +72,21 @@ class EndRefresh:
 
     async def read_what_others_sent(self) -> InternalStats:
         """Read all that the broker had received at the time of the call. Raises PulsarError and TimeoutError."""
-        stats = await drained(self._admin, self._follower.pulsar_topic)
+        topic = self._follower.pulsar_topic
+        stats = await as_owner(self._admin, topic, partial(drained, self._admin, topic))
         await self.refresh()
         last, behind = stats.last_confirmed, self._follower.end.last
         if last.entry_id >= 0 and last > behind and not await self._held_back.read(stats, behind):
             await self.refresh()  # they may have been held back when it began
         return stats
+
+    async def check_owner(self) -> None:
+        """Raises PulsarError if the broker does not own the topic any more: the log may be longer than it says."""
+        await self._owner.wait()
+
+    async def _check_owner(self) -> None:
+        topic = self._follower.pulsar_topic
+        await as_owner(self._admin, topic, partial(self._admin.topics.internal_stats, topic))
 
     async def _read_to_end(self) -> None:
         last = await self._follower.last_position()
@@ -115,3 +127,4 @@ class EndRefresh:
     def close(self) -> None:
         self._ahead.cancel()
         self._passing.cancel()
+        self._owner.cancel()

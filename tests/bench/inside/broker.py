@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import ManagedLedgerInfo, PartitionedTopic, StoredEntry
+from gateway.pulsar.admin_topics import Ledger, ManagedLedgerInfo, PartitionedTopic, StoredEntry
 from gateway.pulsar.connection import Connection
 from gateway.pulsar.position import Position
 from protocol.pulsar.frames import BROKER_METADATA_MAGIC, encode_command, parse_command
@@ -223,9 +223,9 @@ class FakeAdminTopics:
         return StoredEntry(position, self._broker.first_index[topic], 1)
 
     async def internal_stats(self, topic: str) -> Any:
-        nothing = SimpleNamespace(ledger_id=-1)
+        nothing, ledger = SimpleNamespace(ledger_id=-1), Ledger(LEDGER_ID, 0, 0)
         return SimpleNamespace(
-            pending_adds=0, entries_added=0, ledgers=(), compacted_ledger=nothing, cursors={},
+            pending_adds=0, entries_added=0, ledgers=(ledger,), compacted_ledger=nothing, cursors={},
             last_confirmed=Position(-1, -1),
         )  # fmt: skip
 

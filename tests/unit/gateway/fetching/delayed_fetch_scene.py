@@ -31,7 +31,8 @@ class FakeLog:
         self.loaded = self.closed = False
         self.waiters = FakeWaiters()
         self.refresh: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.end = SimpleNamespace(refresh=self._refresh_end)
+        self.owner_error: Exception | None = None
+        self.end = SimpleNamespace(refresh=self._refresh_end, check_owner=self._check_owner)
         self.reader = self
         self.source = SimpleNamespace(compacted=False)
         self.transactions = SimpleNamespace(loaded=True, last_stable_offset=end_offset)
@@ -60,6 +61,10 @@ class FakeLog:
 
     async def _refresh_end(self) -> None:
         await self.refresh
+
+    async def _check_owner(self) -> None:
+        if self.owner_error is not None:
+            raise self.owner_error
 
     def move(self, count: int = 1) -> None:
         self.end_offset += count

@@ -13,7 +13,7 @@ from gateway.fetching import delayed_fetch
 from gateway.fetching.delayed_fetch import DelayedFetch
 from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.log.transactions.state import AbortedTransaction
-from gateway.pulsar.errors import ConnectionLostError
+from gateway.pulsar.errors import ConnectionLostError, ServiceNotReadyError
 from protocol.kafka.errors import ErrorCode
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.fetching.delayed_fetch_scene import BATCH, FakeLog, answer, fetch, opening, parked, started
@@ -72,6 +72,14 @@ async def test_out_of_range(offset: int) -> None:
     log.refresh.set_result(None)
     outcome = started(fetch((log, offset)))
     assert await answer(outcome) == [(ErrorCode.OFFSET_OUT_OF_RANGE, 0)]
+
+
+async def test_a_broker_that_does_not_own_the_topic_any_more_calls_no_offset_out_of_range() -> None:
+    """The consumer would reset its offset, though another broker has the records."""
+    log = FakeLog(3)
+    log.refresh.set_result(None)
+    log.owner_error = ServiceNotReadyError("another broker owns it")
+    assert await answer(started(fetch((log, 9)))) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
 
 
 async def test_what_is_said_of_an_offset_beyond_the_end_is_the_handlers() -> None:

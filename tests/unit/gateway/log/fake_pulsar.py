@@ -219,7 +219,7 @@ class FakeTopic:
 
     async def internal_stats(self, topic: str) -> InternalStats:
         ids = [position.ledger_id for position, *_ in self.entries]
-        ledgers = [Ledger(each, ids.count(each), size_bytes=0) for each in sorted(set(ids))]
+        ledgers = [Ledger(each, ids.count(each), size_bytes=0) for each in sorted({*ids, self.ledger_id})]
         compacted = Ledger(self.compacted_ledger_id, 0, 0)
         behind = f"{self.last.ledger_id}:{self.last.entry_id + 1}"
         readers = {each.subscription: {"readPosition": behind, "waitingReadOp": each.waits} for each in self.readers}
