@@ -32,7 +32,7 @@ test: servers  ## Static checks, then tests on a real Pulsar and a real Kafka: a
 	{ $(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25 $(TESTS_WITH_SERVERS); \
 	  echo $$? > build/servers.code; } 2>&1 | tee build/servers.log; read servers_code < build/servers.code; \
 	wait $$unit; unit_code=$$?; wait $$spark; spark_code=$$?; trap - EXIT; cat build/unit.log build/spark.log; \
-	grep -ahE '^(FAILED|ERROR) ' build/servers.log build/unit.log | cut -c -300 | tail -n 8; \
+	grep -ahE '^(FAILED|ERROR) tests' build/servers.log build/unit.log | cut -c -300 | tail -n 8; \
 	echo "exit codes: tests with servers $$servers_code, make unit $$unit_code, make spark-small $$spark_code"; \
 	exit $$((servers_code | unit_code | spark_code))
 

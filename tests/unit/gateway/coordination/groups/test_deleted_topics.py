@@ -49,6 +49,7 @@ def call(scene: Scene, topics: Any, request: Any = None, version: int = 6) -> An
     cluster = SimpleNamespace(logs=FakeLogs(), topics=topics, groups=groups.coordinators, group_service=groups)
     fake = SimpleNamespace(
         cluster=cast(Cluster, cluster), topics=topics, count_error=lambda code: None, request=request, version=version,
+        charge_mutations=lambda partitions: None,
     )  # fmt: skip
     return cast(Any, fake)
 
