@@ -27,7 +27,7 @@ from tests.support.raw_client import encode_request
 MB = 1024 * 1024
 CONTAINERS: dict[str, tuple[int, dict[str, Any]]] = {
     "default": (512, {}),
-    "small": (320, {"client_memory_bytes": 160 * MB}),
+    "small": (384, {"client_memory_bytes": 160 * MB}),
 }
 """By name: the MB that the kernel gives a gateway, without socket buffers, and its `[limits]`."""
 HALF_SENT, SLOW_READERS, LARGE_PRODUCERS, IDLE = 1_500, 1_000, 100, 2_400
