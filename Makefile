@@ -24,15 +24,16 @@ run: .venv/run.stamp  ## Pulsar standalone and the gateway, data in ./data
 test: servers  ## Static checks, then tests on a real Pulsar and a real Kafka: all but those of `make faults`
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
-	@mkdir -p build; \
+	@mkdir -p build; rm -f build/servers.code; \
 	timeout 2400 make spark-small > build/spark.log 2>&1 & spark=$$!; \
 	timeout 2400 make unit > build/unit.log 2>&1 & unit=$$!; \
 	trap 'kill $$spark $$unit' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	echo "beside: mypy and tests/unit (build/unit.log), PySpark jobs (build/spark.log)"; \
 	{ $(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25 $(TESTS_WITH_SERVERS); \
-	  echo $$? > build/servers.code; } 2>&1 | tee build/servers.log; read servers_code < build/servers.code; \
+	  echo $$? > build/servers.code; } 2>&1 | tee build/servers.log; \
+	servers_code=1; read servers_code < build/servers.code; \
 	wait $$unit; unit_code=$$?; wait $$spark; spark_code=$$?; trap - EXIT; cat build/unit.log build/spark.log; \
-	grep -ahE '^(FAILED|ERROR) tests' build/servers.log build/unit.log | cut -c -300 | tail -n 8; \
+	grep -ahE '^(FAILED|ERROR) tests|^[a-z_/]+\.py:[0-9]+: error: ' build/servers.log build/unit.log | cut -c -300 | tail -n 8; \
 	echo "exit codes: tests with servers $$servers_code, make unit $$unit_code, make spark-small $$spark_code"; \
 	exit $$((servers_code | unit_code | spark_code))
 

@@ -157,7 +157,7 @@ def test_created_partitions(conversation: Conversation, version: int) -> None:
         conversation.say({"waits": answer["throttle_time_ms"] > (0 if version >= 6 else 20_000)})
 
 
-@case("DeleteTopics", [4, 5])
+@case("DeleteTopics", [4, 5, 6])
 def test_deleted_partitions(conversation: Conversation, version: int) -> None:
     names = [f"{conversation.names.prefix}quota-deleted-{version}-{number}" for number in range(2)]
     rest = {"num_partitions": 20, "replication_factor": 1, "assignments": [], "configs": []}
@@ -165,8 +165,11 @@ def test_deleted_partitions(conversation: Conversation, version: int) -> None:
         "CreateTopics", 5, topics=[{"name": name} | rest for name in names], timeout_ms=10_000, validate_only=False
     )
     with limited(conversation, "controller_mutation_rate", 1) as client:
-        answer = client.call("DeleteTopics", version, topic_names=names, timeout_ms=10_000)
+        named = [{"name": name, "topic_id": None} for name in names]
+        fields: dict[str, Any] = {"topics": named} if version >= 6 else {"topic_names": names}
+        answer = client.call("DeleteTopics", version, timeout_ms=10_000, **fields)
         conversation.say(sorted((row["error_code"], row.get("error_message")) for row in answer["responses"]))
+        conversation.say({"with ids": [bool(row.get("topic_id")) for row in answer["responses"]]})
         conversation.say({"waits": answer["throttle_time_ms"] > (0 if version >= 5 else 20_000)})
 
 

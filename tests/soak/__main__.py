@@ -104,7 +104,7 @@ class Soak:
             "event loop stalls over 100 ms, all gateways": (
                 f"{self.findings.stalls}, the longest took {self.findings.longest_stall_cpu_ms} ms of CPU"
             ),
-            "where the longest was": f"{self.findings.longest_stall_stack}",
+            "where the longest was": f"{self.findings.longest_stall_stack or 'nowhere'}",
         }
         lines = [head("Soak", "make soak", self._minutes * 60, HOW_TO_READ), *table(("what", "seen"), rows.items()), ""]
         lines += ["Failures:", "", *(f"* {text}" for text in self.failures)] if self.failures else []

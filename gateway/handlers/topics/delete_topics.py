@@ -91,7 +91,7 @@ async def _delete(
         call.charge_mutations(topic.partitions)
     except KafkaError as refusal:
         call.count_error(refusal.code)
-        return _row(name, topic_id, refusal.code, refusal.text)
+        return _row(topic.name, topic.topic_id, refusal.code, refusal.text)
     failure = await asyncio.shield(_deletion(call, topic))
     if failure is not None:
         code = error_code(failure)

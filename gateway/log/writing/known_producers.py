@@ -12,7 +12,8 @@ these reasons:
 3. The name of an evicted leader is taken over before the log is read (`writer_names`): nothing of it arrives later.
 4. So a read that began LATE_ARRIVAL_S after this gateway became the only leader finds every entry of other gateways:
    before it reads, it waits until the broker has written all that it had received.
-5. The log is closed at once when another gateway may lead, even if this one leads again immediately afterwards. The
+5. The broker that is read owns the topic: it knows the newest ledger (`bounds/topic_owner`).
+6. The log is closed at once when another gateway may lead, even if this one leads again immediately afterwards. The
    next log begins anew.
 
 A partition that is replicated between clusters is read for each new connection: a client may come from another cluster,
