@@ -141,6 +141,8 @@ def broker_settings(places: Places, node: Node) -> Settings:
         "brokerServicePort": str(place.ports["client"]),
         "webServicePort": str(place.ports["http"]),
         "metadataStoreSessionTimeoutMillis": str(SESSION_TIMEOUT_MS),
+        # A broker that reconnects may go on serving topics that other brokers have taken over meanwhile.
+        "zookeeperSessionExpiredPolicy": "shutdown",
         "managedLedgerDefaultEnsembleSize": str(quorum.ensemble),
         "managedLedgerDefaultWriteQuorum": str(quorum.write),
         "managedLedgerDefaultAckQuorum": str(quorum.ack),
