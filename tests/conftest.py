@@ -17,6 +17,7 @@ from deploy.local.standalone import PulsarStandalone
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import running
 from tests.support.gateway_process import GatewayProcess
+from tests.support.kafka_python_sockets import close_forgotten_sockets
 
 DAY_MS = "86400000"
 LOG_LINES, LINE_CHARS = 60, 500
@@ -30,6 +31,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 # And many gateways, each of which would compile the sources anew: a third of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 GatewayProcess.is_forked = True
+close_forgotten_sockets()
 # How long an example takes says what else the machine does.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
