@@ -67,7 +67,7 @@ soak: packages .venv/test.stamp  ## Two hours of mixed load with restarts: docs/
 transactions: packages .venv/test.stamp  ## Long trials of transactions: copies of 100,000 records, ten faults of each kind
 	$(BIN)/python -m deploy.local.jars pulsar kafka
 	COPIER_RECORDS=100000 STREAMS_LINES=20000 TRANSACTION_ROUNDS=10 $(BIN)/pytest tests/faults/test_transactions.py \
-	  tests/integration/test_transactional_copier.py tests/integration/test_streams.py
+	  tests/integration/transactions/test_transactional_copier.py tests/integration/clients/test_streams.py
 
 spark: packages $(SPARK_VERSIONS:%=.venv-spark/%/stamp)  ## PySpark jobs on Kafka and on the gateway, the rows compared: docs/reports/spark.md
 	@failed=; for version in $(SPARK_VERSIONS); do \

@@ -7,9 +7,9 @@ from pathlib import Path
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.admin_proxy import AdminProxy
 from tests.integration.confluent import create_topic
+from tests.integration.entries.test_compaction import alter, compact, drop_uncompacted, part
 from tests.integration.native import Admin, wait_for
 from tests.integration.servers import gateway_on, running
-from tests.integration.test_compaction import alter, compact, drop_uncompacted, part
 from tests.integration.transactional import Transactions, read_pairs
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic

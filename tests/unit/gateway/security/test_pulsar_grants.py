@@ -1,4 +1,7 @@
-"""Rights that follow from Pulsar's grants; tests/integration/test_pulsar_authorization.py compares them with Pulsar."""
+"""Rights that follow from Pulsar's grants.
+
+tests/integration/security/test_pulsar_authorization.py compares them with Pulsar.
+"""
 
 from __future__ import annotations
 
