@@ -16,14 +16,14 @@ from gateway.backoff import Backoff, retried
 from gateway.clusters.clusters import Clusters
 from gateway.clusters.configs import with_share
 from gateway.clusters.services import ClusterServices, ProcessParts
-from gateway.config import DEFAULT_LISTENER, FORWARDING_LISTENER, Config
+from gateway.config.gateway_config import DEFAULT_LISTENER, FORWARDING_LISTENER, Config
+from gateway.config.listeners import AddressSection, is_unspecified
 from gateway.coordination.transactions.transaction_service import TRANSACTION_VERSION
 from gateway.dispatch import Dispatcher, prepare_fetch
 from gateway.fleet.fleet import Fleet, NodeIdInUse
 from gateway.forwarding.peer_security import PeerSecurity
 from gateway.garbage_collection import GarbageCollection
 from gateway.health import HealthServer
-from gateway.listener_config import AddressSection, is_unspecified
 from gateway.log.shared import Shared
 from gateway.login.service import LoginService
 from gateway.namespace import prepare_namespaces

@@ -16,7 +16,7 @@ import uvloop
 
 from gateway.app import Gateway
 from gateway.background import BackgroundFailure
-from gateway.config import Config, ConfigError, load
+from gateway.config.gateway_config import Config, ConfigError, load
 from gateway.fleet.fleet import NodeIdInUse
 from gateway.login.token_types import InvalidKey
 from gateway.namespace import UnsupportedCluster

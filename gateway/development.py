@@ -11,7 +11,7 @@ from deploy.local.java import MissingToolError
 from deploy.local.process import StartError
 from deploy.local.secured import DEVELOPER, GATEWAY, LocalSecurity
 from deploy.local.standalone import PulsarStandalone
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 
 
 class CannotStart(Exception):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from gateway.authorization.table import GUARDS
-from gateway.config import FORWARDING_LISTENER
+from gateway.config.gateway_config import FORWARDING_LISTENER
 from gateway.forwarding.forwarder import Forwarder, Forwarding
 from gateway.handlers.cluster.api_versions import UnknownVersion
 from gateway.handlers.groups.known_commit import KnownCommits

@@ -18,7 +18,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from gateway.config import PulsarSection
+from gateway.config.gateway_config import PulsarSection
 from gateway.coordination.mirror.names import subscription_name
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError

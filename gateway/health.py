@@ -15,7 +15,7 @@ import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
 
-from gateway.config import HttpSection
+from gateway.config.gateway_config import HttpSection
 from gateway.observability.metrics import Metrics
 
 MAX_CONNECTIONS = 100

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import structlog
 
 from gateway.backoff import Backoff, retried
-from gateway.config import PulsarSection
+from gateway.config.gateway_config import PulsarSection
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError
 from gateway.topics.topic_names import CONSUMER_OFFSETS

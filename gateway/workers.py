@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 import deploy.local
 from gateway.backoff import Backoff
-from gateway.config import Config
-from gateway.listener_config import ListenerSection
+from gateway.config.gateway_config import Config
+from gateway.config.listeners import ListenerSection
 
 PAUSE_FIRST_S = 1.0
 PAUSE_LONGEST_S = 10.0

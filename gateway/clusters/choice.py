@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.cluster_config import ClusterSection, section_of
-from gateway.config import Config
+from gateway.config.clusters import ClusterSection, section_of
+from gateway.config.gateway_config import Config
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import ANONYMOUS, Principal
 

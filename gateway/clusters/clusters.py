@@ -23,13 +23,13 @@ import structlog
 
 from coordinator.fleet.messages import Member
 from gateway.background import TaskGroup, run_once
-from gateway.cluster_config import section_of
 from gateway.clusters.choice import choose, home_of
 from gateway.clusters.configs import of_cluster
 from gateway.clusters.services import ClusterServices, ProcessParts
 from gateway.clusters.usage import UsageOfClusters
 from gateway.clusters.usage_topic import UsageTopic
-from gateway.config import FORWARDING_LISTENER, Config
+from gateway.config.clusters import section_of
+from gateway.config.gateway_config import FORWARDING_LISTENER, Config
 from gateway.dispatch import ServedCluster
 from gateway.fleet.cluster_view import ClusterView
 from gateway.fleet.fleet import Fleet

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 
 INTERNAL_PARTITIONS = 1
 """Per internal topic. Each partition that is led holds a connection to a broker, and there may be many clusters."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from coordinator.fleet.messages import Member
 from gateway.background import TaskGroup
 from gateway.clusters.changes import Changes
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.coordination.groups.group_service import GroupService
 from gateway.coordination.groups.group_transactions import group_transactions
 from gateway.coordination.transactions.cleaning import Cleaning

@@ -16,7 +16,7 @@ from coordinator.fleet.messages import NO_TRANSACTIONS, Address, Deletion, LogPo
 from coordinator.fleet.placement import PartitionKey
 from coordinator.topics import DeletedTopic
 from gateway.background import TaskGroup
-from gateway.config import FleetSection
+from gateway.config.gateway_config import FleetSection
 from gateway.fleet.asking import Peers
 from gateway.fleet.clock import lease_now_ms
 from gateway.fleet.eviction_check import EvictionCheck

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from gateway.config import FORWARDING_LISTENER, ForwardingSection
+from gateway.config.gateway_config import FORWARDING_LISTENER, ForwardingSection
 from gateway.observability.metrics import Metrics
 from gateway.transport.certificates import Certificates
 from gateway.transport.tls import READ_BUFFER_BYTES, TlsConnection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gateway.limits_config import Limits
+from gateway.config.limits import Limits
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.opening_turns import OpeningTurns
 from gateway.observability.metrics import Metrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.limits_config import Limits
+from gateway.config.limits import Limits
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.opening_turns import OpeningTurns
 from gateway.log.reading.cache import TailCache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.listener_config import ListenerSection
+from gateway.config.listeners import ListenerSection
 from gateway.requests.context import ANONYMOUS, MAX_NAME_BYTES, Principal
 from protocol.x509.principal_rules import parse_rules
 

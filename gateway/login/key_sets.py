@@ -15,10 +15,10 @@ import jwt
 import structlog
 
 from gateway.background import TaskGroup
+from gateway.config.security import TokensSection
 from gateway.login.key_file import KeyFile
 from gateway.login.token_types import InvalidKey, TokenKey, TokenKeys
 from gateway.login.tokens import asymmetric_key, public_key, secret_key
-from gateway.security_config import TokensSection
 from gateway.transport.watched_files import WatchedFiles
 
 REFRESH_S = 300.0

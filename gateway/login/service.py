@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from gateway.config import Config
+from gateway.config.gateway_config import Config
+from gateway.config.security import TokensSection
 from gateway.login.audit import LoginAudit
 from gateway.login.credentials import ConfiguredUsers, ScramCredentials
 from gateway.login.exchanges import Mechanisms
@@ -13,7 +14,6 @@ from gateway.login.failed_logins import FailedLogins
 from gateway.login.session import Logins
 from gateway.login.token_types import TokenKeys, Tokens
 from gateway.observability.metrics import Metrics
-from gateway.security_config import TokensSection
 
 
 class LoginService:

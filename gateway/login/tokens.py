@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
+from gateway.config.security import TokensSection
 from gateway.login.token_types import InvalidKey, TokenClaims, TokenKey, TokenKeys
-from gateway.security_config import TokensSection
 from protocol.sasl.failure import LoginFailed
 
 MAX_TOKEN_BYTES = 64 * 1024

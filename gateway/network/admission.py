@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.config import FORWARDING_LISTENER
+from gateway.config.gateway_config import FORWARDING_LISTENER
 from gateway.dispatch import Dispatcher, ServedCluster
 from gateway.requests.cluster import ClusterRefused, Usage
 from gateway.requests.context import RequestContext

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from gateway.limits_config import Limits
+from gateway.config.limits import Limits
 from gateway.network.turns import STRANGERS, Turns
 from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.observability.metrics import Metrics

@@ -8,8 +8,8 @@ from typing import Any, Protocol, cast
 
 import structlog
 
-from gateway.config import FORWARDING_LISTENER
-from gateway.listener_config import Networks
+from gateway.config.gateway_config import FORWARDING_LISTENER
+from gateway.config.listeners import Networks
 from gateway.login.audit import LoginAudit
 from gateway.login.certificate_names import CertificateNames
 from gateway.login.session import MAX_FRAME_BYTES, Logins, LoginSession

@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from gateway.config.limits import Limits
 from gateway.dispatch import Dispatcher, ServedCluster
-from gateway.limits_config import Limits
 from gateway.network.request_budget import RequestBudget
 from gateway.network.turns import Turns
 from gateway.observability.metrics import Metrics

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from gateway.config import FORWARDING_LISTENER
+from gateway.config.gateway_config import FORWARDING_LISTENER
 from gateway.dispatch import RequestHandler, ServedCluster, UnsupportedRequest
 from gateway.fan_out import cluster_at_work
 from gateway.login.session import LoginAnswer, LoginSession

@@ -11,11 +11,11 @@ from functools import partial
 import structlog
 
 from gateway.background import TaskGroup
-from gateway.cluster_config import cluster_hosts
-from gateway.config import FORWARDING_LISTENER, Config, ForwardingSection
+from gateway.config.clusters import cluster_hosts
+from gateway.config.gateway_config import FORWARDING_LISTENER, Config, ForwardingSection
+from gateway.config.listeners import AddressSection, NamedListenerSection
 from gateway.dispatch import Dispatcher, ServedCluster
 from gateway.forwarding.peer_security import PeerNames
-from gateway.listener_config import AddressSection, NamedListenerSection
 from gateway.login.audit import LoginAudit
 from gateway.login.certificate_names import CertificateNames
 from gateway.login.service import LoginService

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.requests.cluster import Cluster, Node
 from gateway.topics.config_values import ConfigType
 from gateway.topics.topic_configs import TOPIC_CONFIGS, TopicConfig

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 from coordinator.fleet.messages import Member
 from coordinator.fleet.placement import PartitionKey, Placement
-from gateway.config import FORWARDING_LISTENER
+from gateway.config.gateway_config import FORWARDING_LISTENER
 from gateway.errors import KafkaError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Node

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.transaction.coordinator import TransactionCoordinator
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.coordination.groups.group_service import GroupService
 from gateway.coordination.partition.coordinators import Coordinators
 from gateway.coordination.transactions.marker_links import MarkerLinks

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from gateway.config import PulsarSection
+from gateway.config.gateway_config import PulsarSection
+from gateway.config.security import AuthorizationSection
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
@@ -18,7 +19,6 @@ from gateway.security.quotas import Quotas
 from gateway.security.records import Record, ScramKey, described
 from gateway.security.security_log import SecurityLog
 from gateway.security.state import SecurityState
-from gateway.security_config import AuthorizationSection
 from protocol.sasl.scram import ScramCredential, ScramMechanism
 
 MAX_LOGGED = 50

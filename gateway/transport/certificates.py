@@ -8,7 +8,7 @@ from typing import Literal
 
 import structlog
 
-from gateway.listener_config import TlsSection
+from gateway.config.listeners import TlsSection
 from gateway.observability.metrics import Metrics
 from gateway.transport.watched_files import WatchedFiles
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from gateway.listener_config import Networks
+from gateway.config.listeners import Networks
 from protocol.proxy.header import MAX_HEADER_BYTES, ProxyHeader, parse_proxy_header
 
 

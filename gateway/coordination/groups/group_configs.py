@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from coordinator.group.config import ConsumerTimes
-from gateway.config import GroupsSection
+from gateway.config.gateway_config import GroupsSection
 from gateway.errors import KafkaError
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.errors import PulsarError

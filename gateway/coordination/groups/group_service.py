@@ -14,7 +14,7 @@ from coordinator.group.ports import GroupTopicPartition
 from coordinator.log import Log
 from coordinator.topics import DeletedTopic, TopicPartition
 from gateway.background import TaskGroup
-from gateway.config import GroupsSection
+from gateway.config.gateway_config import GroupsSection
 from gateway.coordination.group_partition import BARRIER, GroupPartition
 from gateway.coordination.groups.group_configs import GroupConfigs
 from gateway.coordination.groups.group_lag import EndOffsets, GroupLag

@@ -13,7 +13,7 @@ from coordinator.transaction.open_transactions import OpenTransactions
 from coordinator.transaction.ports import SlowTransaction
 from coordinator.transaction.records.transaction_log import BARRIER
 from coordinator.transaction.states import TransactionState
-from gateway.config import TransactionsSection
+from gateway.config.gateway_config import TransactionsSection
 from gateway.coordination.partition.clock import WallClock
 from gateway.coordination.partition.coordinator_partitions import (
     CoordinatorPartitions,

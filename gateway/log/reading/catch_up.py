@@ -9,8 +9,8 @@ from typing import Protocol
 import structlog
 
 from gateway.background import run_once
+from gateway.config.limits import Limits
 from gateway.errors import KafkaError
-from gateway.limits_config import Limits
 from gateway.log.entries.chunked_messages import ChunkedMessages, is_piece
 from gateway.log.entries.decoding import DecodingThreads, OrderedConversions
 from gateway.log.entries.entry_stream import NOTHING

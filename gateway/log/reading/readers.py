@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from gateway.limits_config import Limits
+from gateway.config.limits import Limits
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.entries.log_entry import NO_LIMIT, Slice
 from gateway.log.entries.start_reader import StartReader

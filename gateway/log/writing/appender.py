@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Any, Protocol
 
 from gateway.background import report, run_once
+from gateway.config.limits import Limits
 from gateway.errors import KafkaError
-from gateway.limits_config import Limits
 from gateway.log.entries.log_entry import KAFKA_FORMAT_PROPERTIES, Buffer
 from gateway.log.entries.message_entry import EncodedEntry, Messages, encode_entry
 from gateway.log.transactions.checkpoint import Checkpoint

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import NamedTuple
 
+from gateway.config.limits import Limits
 from gateway.errors import KafkaError, RejectedRecords, UndecompressableRecords
-from gateway.limits_config import Limits
 from gateway.log.entries.message_entry import Messages, compaction_keys, encode_entry, encode_record
 from gateway.topics.topic import Topic
 from gateway.topics.topic_configs import DEFAULTS

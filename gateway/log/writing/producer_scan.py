@@ -7,7 +7,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
 
-from gateway.limits_config import Limits
+from gateway.config.limits import Limits
 from gateway.log.entries.decoding import DecodingThreads, converted
 from gateway.log.entries.entry_stream import read_entries
 from gateway.log.entries.log_entry import LogEntry, from_pulsar, holds_batches

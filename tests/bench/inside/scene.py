@@ -12,7 +12,7 @@ from typing import Any, cast
 from coordinator.fleet.membership import Identity, Membership
 from coordinator.fleet.messages import Address, LogPosition
 from gateway.clusters.services import ClusterServices, ProcessParts
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.coordination.partition.log_trimming import LogTrimming
 from gateway.dispatch import Dispatcher
 from gateway.fleet.clock import lease_now_ms

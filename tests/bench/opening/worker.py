@@ -18,7 +18,7 @@ from uuid import uuid4
 import structlog
 import uvloop
 
-from gateway.limits_config import Limits
+from gateway.config.limits import Limits
 from gateway.log import patience
 from gateway.log.partition_log import PartitionLog
 from gateway.log.registry import LogRegistry

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from gateway.clusters.services import ClusterServices, ProcessParts
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.dispatch import Dispatcher, ServedCluster
 from gateway.garbage_collection import GarbageCollection
 from gateway.log.shared import Shared

@@ -13,7 +13,8 @@ from typing import cast
 import jwt
 import structlog
 
-from gateway.config import Config
+from gateway.config.gateway_config import Config
+from gateway.config.security import TokensSection
 from gateway.dispatch import Dispatcher
 from gateway.login.audit import LoginAudit
 from gateway.login.credentials import ConfiguredUsers
@@ -24,7 +25,6 @@ from gateway.login.tokens import TokenVerifier, secret_key
 from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, Listener
-from gateway.security_config import TokensSection
 from protocol.kafka.codec import MalformedRequest
 from protocol.sasl.failure import LoginFailed
 from protocol.sasl.oauth_bearer import parse_bearer

@@ -10,7 +10,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.dispatch import Dispatcher
 from gateway.handlers.cluster.api_versions import UnknownVersion
 from gateway.handlers.table import APIS

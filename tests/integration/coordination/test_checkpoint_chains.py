@@ -7,8 +7,8 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 
+from gateway.config.limits import Limits
 from gateway.errors import KafkaError
-from gateway.limits_config import Limits
 from gateway.log.partition_log import PartitionLog, open_log
 from gateway.log.shared import Shared
 from gateway.log.transactions.checkpoints import EVERY_ABORTED

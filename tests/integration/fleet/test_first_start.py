@@ -3,7 +3,7 @@
 import asyncio
 
 from deploy.local.standalone import PulsarStandalone
-from gateway.config import PulsarSection
+from gateway.config.gateway_config import PulsarSection
 from gateway.namespace import prepare_namespaces
 from gateway.pulsar.admin import AdminClient
 from tests.support.names import unique_topic

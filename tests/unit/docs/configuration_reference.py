@@ -14,11 +14,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from gateway.cluster_config import ClusterLimits, ClusterSection
-from gateway.config import Config, ForwardingSection
-from gateway.limits_config import MIB
-from gateway.listener_config import NamedListenerSection
-from gateway.security_config import TokensSection
+from gateway.config.clusters import ClusterLimits, ClusterSection
+from gateway.config.gateway_config import Config, ForwardingSection
+from gateway.config.limits import MIB
+from gateway.config.listeners import NamedListenerSection
+from gateway.config.security import TokensSection
 from gateway.topics.topic_configs import TOPIC_CONFIGS
 from tests.support.report import table
 
@@ -26,8 +26,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "guides" / "configuration-reference.
 HEAD = """\
 # Configuration reference
 
-Every setting of `gateway.toml`. What to set and why: [configure.md](configure.md). Made from `gateway/config.py` and
-the files of its sections by `python -m tests.unit.docs.configuration_reference`.
+Every setting of `gateway.toml`. What to set and why: [configure.md](configure.md). Made from `gateway/config` by
+`python -m tests.unit.docs.configuration_reference`.
 
 Units are the last part of a name: `_ms`, `_minutes`, `_bytes`. A key without a default need not be set.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel
 
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from tests.unit.docs import configuration_reference
 from tests.unit.docs.configuration_reference import PAGE, meaning, page, sections
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 
 REPOSITORY = Path(__file__).parents[3]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs" / "guides").glob("*.md"))]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from gateway import cli
 from gateway.background import BackgroundFailure
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.fleet.fleet import NodeIdInUse
 
 

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from kafka.protocol.api_key import ApiKey
 
-from gateway.config import FORWARDING_LISTENER, Config
+from gateway.config.gateway_config import FORWARDING_LISTENER, Config
 from gateway.dispatch import FIRST_PREPARED, LARGE_FRAME_BYTES, Dispatcher, prepare_fetch
 from gateway.handlers.table import APIS
 from gateway.requests.call import Call, ClosesConnection

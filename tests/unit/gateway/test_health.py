@@ -15,7 +15,7 @@ import pytest
 
 from deploy.local.process import free_port
 from gateway import health
-from gateway.config import HttpSection
+from gateway.config.gateway_config import HttpSection
 from gateway.health import HealthServer
 from gateway.observability.metrics import Metrics
 

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway import namespace
-from gateway.config import PulsarSection
+from gateway.config.gateway_config import PulsarSection
 from gateway.namespace import INTERCEPTOR, TIME_INTERCEPTOR, UnsupportedCluster, prepare_namespaces
 from gateway.pulsar.admin import AdminClient
 from gateway.pulsar.admin_http import AdminError

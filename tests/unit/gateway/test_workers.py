@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from gateway import workers
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.workers import worker_config
 
 

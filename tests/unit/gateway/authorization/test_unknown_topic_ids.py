@@ -10,7 +10,7 @@ import pytest
 from kafka.protocol.api_key import ApiKey
 
 from gateway.authorization.table import GUARDS
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.handlers.table import APIS
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError

@@ -13,7 +13,7 @@ from coordinator.fleet.messages import Member
 from gateway.clusters import clusters as module
 from gateway.clusters.clusters import Clusters
 from gateway.clusters.services import ProcessParts
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.dispatch import ServedCluster
 from gateway.fleet.fleet import Fleet
 from gateway.observability.metrics import Metrics

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.cluster_config import cluster_hosts, section_of
 from gateway.clusters.choice import choose, home_of
-from gateway.config import Config
+from gateway.config.clusters import cluster_hosts, section_of
+from gateway.config.gateway_config import Config
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import ANONYMOUS, Principal
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.clusters import clusters as module
 from gateway.clusters.configs import of_cluster, with_share
-from gateway.config import FORWARDING_LISTENER, Config
+from gateway.config.gateway_config import FORWARDING_LISTENER, Config
 from gateway.namespace import UnsupportedCluster
 from gateway.requests.cluster import Cluster, ClusterRefused
 from gateway.requests.context import ANONYMOUS, Listener

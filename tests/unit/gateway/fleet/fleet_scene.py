@@ -9,7 +9,7 @@ from typing import cast
 
 from coordinator.fleet.membership import Identity, Membership
 from coordinator.fleet.messages import LogPosition, Member, MemberState, Snapshot
-from gateway.config import FleetSection
+from gateway.config.gateway_config import FleetSection
 from gateway.fleet.clock import lease_now_ms
 from gateway.fleet.fleet import Fleet
 from gateway.pulsar.admin import AdminClient

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gateway.config import FleetSection
+from gateway.config.gateway_config import FleetSection
 from gateway.pulsar.producer import STALLED_S
 from tests.unit.gateway.fleet.fleet_scene import OWN, fleet_of, member_of
 

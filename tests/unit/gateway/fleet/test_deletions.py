@@ -11,7 +11,7 @@ from coordinator.fleet.membership import Membership
 from coordinator.fleet.messages import Deletion, LogPosition, MalformedMessageError, Snapshot, decode_message
 from coordinator.fleet.roster import Roster
 from coordinator.topics import DeletedTopic
-from gateway.config import FleetSection
+from gateway.config.gateway_config import FleetSection
 from gateway.fleet import fleet as fleet_module
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.fleet_log import FleetLog

@@ -13,6 +13,7 @@ from coordinator.fleet.leadership import LeadershipState
 from coordinator.fleet.messages import Member
 from coordinator.group.messages import RefusedError
 from coordinator.transaction.messages import EndTxnResponse
+from gateway.config.limits import Limits
 from gateway.coordination.transactions.newest_connections import NewestConnections
 from gateway.dispatch import Dispatcher, RequestHandler
 from gateway.fetching.fetch_session import FetchSessions
@@ -20,7 +21,6 @@ from gateway.forwarding.fleet_leaders import FleetLeaders
 from gateway.forwarding.forwarder import Forwarding
 from gateway.forwarding.peers import Encode, OnAnswer, Peers
 from gateway.handlers.table import APIS
-from gateway.limits_config import Limits
 from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster, Unread

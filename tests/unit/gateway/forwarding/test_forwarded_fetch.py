@@ -13,6 +13,7 @@ import pytest
 
 from coordinator.fleet.messages import Member
 from gateway import fan_out
+from gateway.config.limits import Limits
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import FetchedPartition, FetchSessions
 from gateway.forwarding import asked_fetches, forwarded_fetch
@@ -20,7 +21,6 @@ from gateway.forwarding.forwarded_fetch import ForwardedFetches
 from gateway.handlers.records import fetch
 from gateway.handlers.records.fetch import TOPIC_ID_VERSION
 from gateway.handlers.table import APIS
-from gateway.limits_config import Limits
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster, Unread
 from gateway.requests.context import Client as CallClient

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from deploy.local.certificates import Authority, Issued
-from gateway.config import ForwardingSection
+from gateway.config.gateway_config import ForwardingSection
+from gateway.config.listeners import TlsSection
 from gateway.forwarding import peers
 from gateway.forwarding.peer_security import PeerNames, PeerSecurity
 from gateway.forwarding.peers import PeerLink
-from gateway.listener_config import TlsSection
 from gateway.observability.metrics import Metrics
 from tests.unit.gateway.forwarding.test_peers import WAIT_S, FakePeer, ask, member, read_buffer
 

@@ -13,7 +13,7 @@ import pytest
 from coordinator.fleet.leadership import LeadershipState
 from coordinator.fleet.messages import Address, Member
 from gateway import fan_out
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.handlers.topics import metadata
 from gateway.pulsar.admin_http import AdminError
 from gateway.requests.context import Client, Listener, RequestContext

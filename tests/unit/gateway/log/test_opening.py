@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.limits_config import Limits
+from gateway.config.limits import Limits
 from gateway.log.bounds.start_search import FirstOffset, StartSearch
 from gateway.log.entries.entry_stream import read_entries
 from gateway.log.writing.producer_scan import Tail, scan_ranges

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.config.limits import Limits
 from gateway.errors import KafkaError, error_code
-from gateway.limits_config import Limits
 from gateway.log import opening_turns, patience
 from gateway.log.bounds import drained
 from gateway.log.opening_turns import NOBODY

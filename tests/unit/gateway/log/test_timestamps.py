@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.limits_config import MIB, Limits
+from gateway.config.limits import MIB, Limits
 from gateway.log import timestamps
 from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.partition_log import PartitionLog

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.dispatch import Dispatcher, Entrance
 from gateway.login import session
 from gateway.login.audit import LoginAudit

@@ -19,11 +19,11 @@ from aiohttp.test_utils import TestServer
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from deploy.local.certificates import Authority
+from gateway.config.security import TokensSection
 from gateway.login import key_sets
 from gateway.login.key_sets import ASK_AGAIN_S, MAX_SET_BYTES, token_keys
 from gateway.login.token_types import TokenKeys
 from gateway.login.tokens import TokenVerifier
-from gateway.security_config import TokensSection
 from protocol.sasl.failure import LoginFailed
 from tests.unit.gateway.login.test_tokens import row
 

@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
 
+from gateway.config.security import TokensSection
 from gateway.login import key_sets
 from gateway.login.key_sets import KeySet, parse_key_set, token_keys
 from gateway.login.token_types import InvalidKey
 from gateway.login.tokens import MAX_TOKEN_BYTES, TokenVerifier, public_key, secret_key
 from gateway.requests.context import MAX_NAME_BYTES, Principal
-from gateway.security_config import TokensSection
 from gateway.transport import watched_files
 from protocol.kafka.errors import ErrorCode
 from protocol.sasl.failure import LoginFailed

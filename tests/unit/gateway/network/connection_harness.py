@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
 
+from gateway.config.limits import Limits
+from gateway.config.listeners import Networks
 from gateway.dispatch import API_VERSIONS, Entrance, ServedCluster, UnsupportedRequest
-from gateway.limits_config import Limits
-from gateway.listener_config import Networks
 from gateway.login.audit import LoginAudit
 from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner

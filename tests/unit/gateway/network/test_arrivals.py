@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from gateway.limits_config import MIB, Limits
+from gateway.config.limits import MIB, Limits
 from gateway.login.session import LoginAnswer, LoginSession
 from gateway.network.arrivals import MEMORY_SHARE, Arrivals
 from gateway.network.turns import Turns

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config import FORWARDING_LISTENER
-from gateway.limits_config import MIB
-from gateway.listener_config import LOOPBACK
+from gateway.config.gateway_config import FORWARDING_LISTENER
+from gateway.config.limits import MIB
+from gateway.config.listeners import LOOPBACK
 from gateway.network.connection import READ_BUFFER_BYTES
 from gateway.requests.context import Listener
 from protocol.framing import DIRECT_READ_BYTES

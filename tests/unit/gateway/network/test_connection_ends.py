@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from gateway.limits_config import MIB
+from gateway.config.limits import MIB
 from gateway.requests.call import ClosesConnection
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.network.connection_harness import Conversation, frame

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.config import FORWARDING_LISTENER
-from gateway.limits_config import Limits
-from gateway.listener_config import LOOPBACK
+from gateway.config.gateway_config import FORWARDING_LISTENER
+from gateway.config.limits import Limits
+from gateway.config.listeners import LOOPBACK
 from gateway.network.arrivals import Arrivals
 from gateway.network.connection import KafkaConnection, Owner
 from gateway.network.turns import Turns

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.config import FORWARDING_LISTENER, Config
+from gateway.config.gateway_config import FORWARDING_LISTENER, Config
+from gateway.config.limits import MIB, Limits
+from gateway.config.listeners import LOOPBACK
 from gateway.dispatch import Dispatcher, ServedCluster
-from gateway.limits_config import MIB, Limits
-from gateway.listener_config import LOOPBACK
 from gateway.network.connection import KafkaConnection, Owner
 from gateway.network.server import KafkaServer
 from gateway.observability.metrics import Metrics

@@ -9,10 +9,10 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config import Config
+from gateway.config.gateway_config import Config
+from gateway.config.limits import MIB, Limits
+from gateway.config.listeners import LOOPBACK
 from gateway.dispatch import Dispatcher
-from gateway.limits_config import MIB, Limits
-from gateway.listener_config import LOOPBACK
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.network.server import KafkaServer
 from gateway.observability.metrics import Metrics

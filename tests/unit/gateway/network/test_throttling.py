@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.dispatch import Dispatcher
 from gateway.handlers.table import APIS
 from gateway.observability.metrics import Metrics

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.config.limits import Limits
+from gateway.config.listeners import LOOPBACK
 from gateway.handlers.table import APIS
-from gateway.limits_config import Limits
-from gateway.listener_config import LOOPBACK
 from gateway.network.arrivals import Arrivals
 from gateway.network.turns import Turns
 from gateway.observability import logs

@@ -15,8 +15,8 @@ from typing import Any, cast
 import pytest
 
 from deploy.local.certificates import Authority
-from gateway.limits_config import Limits
-from gateway.listener_config import LOOPBACK, ListenerSection, TlsSection
+from gateway.config.limits import Limits
+from gateway.config.listeners import LOOPBACK, ListenerSection, TlsSection
 from gateway.login.certificate_names import CertificateNames
 from gateway.network.arrivals import Arrivals
 from gateway.network.connection import WRITE_HIGH_BYTES

@@ -15,7 +15,7 @@ import pytest
 from coordinator.fleet.leadership import PartitionRole
 from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCommit
 from coordinator.topics import DeletedTopic, TopicPartition
-from gateway.config import GroupsSection
+from gateway.config.gateway_config import GroupsSection
 from gateway.coordination.groups.group_service import GroupService
 from gateway.coordination.partition import coordinator_partitions
 from gateway.coordination.partition.coordinators import partition_of

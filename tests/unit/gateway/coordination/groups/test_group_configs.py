@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from coordinator.group.config import ConsumerTimes
-from gateway.config import GroupsSection
+from gateway.config.gateway_config import GroupsSection
 from gateway.coordination.groups.group_configs import HEARTBEAT, SESSION, GroupConfigs
 from gateway.errors import KafkaError
 from gateway.pulsar.admin import AdminClient

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config import Config
+from gateway.config.gateway_config import Config
 from gateway.handlers.records import known_fetch
 from gateway.handlers.records.known_fetch import KnownFetches
 from gateway.log.reading import receipt_lookup

@@ -9,9 +9,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from gateway.config.limits import Limits
 from gateway.fetching.fetch_session import FetchedPartition
 from gateway.handlers.records import fetch
-from gateway.limits_config import Limits
 from gateway.requests.cluster import Unread
 from gateway.requests.context import Listener
 from gateway.requests.policy import ALL_ALLOWED, AllAllowed, Policy

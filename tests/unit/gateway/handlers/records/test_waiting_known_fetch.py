@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from gateway.config import FORWARDING_LISTENER
+from gateway.config.gateway_config import FORWARDING_LISTENER
 from gateway.dispatch import Dispatcher
 from gateway.network.connection import KafkaConnection
 from gateway.requests.context import Listener

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from gateway.limits_config import Limits
+from gateway.config.limits import Limits
 from gateway.log.bounds.deleted_records import PROPERTY, read_deleted
 from gateway.log.bounds.start_search import StartSearch
 from gateway.log.partition_log import PartitionLog, open_log

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.limits_config import MIB, Limits
+from gateway.config.limits import MIB, Limits
 from gateway.log.bounds.log_end import LogEnd
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.reading import catch_up

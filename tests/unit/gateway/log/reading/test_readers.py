@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from gateway.limits_config import Limits
+from gateway.config.limits import Limits
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.reading import readers
 from gateway.log.reading.readers import CatchUpReaders

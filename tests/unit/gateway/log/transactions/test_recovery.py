@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from gateway.config.limits import Limits
 from gateway.errors import KafkaError
-from gateway.limits_config import Limits
 from gateway.log.bounds import transaction_flag
 from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions import checkpoints, log_transactions, past_aborted

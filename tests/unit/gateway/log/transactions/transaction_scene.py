@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from gateway.limits_config import Limits
+from gateway.config.limits import Limits
 from gateway.log.bounds.log_bounds import read_bounds
 from gateway.log.partition_log import PartitionLog
 from gateway.log.shared import Shared

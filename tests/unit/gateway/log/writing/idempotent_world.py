@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
+from gateway.config.limits import Limits
 from gateway.errors import KafkaError, error_code
-from gateway.limits_config import Limits
 from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.partition_log import PartitionLog
 from gateway.log.shared import Shared

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.config.limits import MIB, Limits
 from gateway.errors import KafkaError
-from gateway.limits_config import MIB, Limits
 from gateway.log.entries.message_entry import EncodedEntry, encode_record
 from gateway.log.transactions.checkpoints import Tag
 from gateway.log.writing.appender import UNANSWERED_S, Appender, PendingBatch, SentEntry

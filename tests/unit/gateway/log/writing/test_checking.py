@@ -7,8 +7,8 @@ import uuid
 import pytest
 from crc32c import crc32c
 
+from gateway.config.limits import Limits
 from gateway.errors import KafkaError, RejectedRecords, error_code
-from gateway.limits_config import Limits
 from gateway.log.writing.checking import IN_THE_LOOP, MAX_NAMED_RECORDS, HeavyRecordsError, Produced, check_produced
 from gateway.topics.topic import Topic
 from protocol.kafka.batch import CorruptBatch, InvalidBatch, check_batch, parse_header

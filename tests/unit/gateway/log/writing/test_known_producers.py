@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.limits_config import Limits
+from gateway.config.limits import Limits
 from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.partition_log import PartitionLog
 from gateway.log.shared import Shared

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.config.limits import Limits
 from gateway.errors import KafkaError
-from gateway.limits_config import Limits
 from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.opening_turns import OpeningTurns
 from gateway.log.partition_log import PartitionLog

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.limits_config import Limits
+from gateway.config.limits import Limits
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.writing import producer_scan
 from gateway.log.writing.producer_scan import Tail, read_tail

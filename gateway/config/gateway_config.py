@@ -9,9 +9,9 @@ from typing import Literal
 from pydantic import Field, ValidationError, model_validator
 
 from coordinator.fleet.times import FleetTimes
-from gateway.cluster_config import SYSTEM_SUFFIX, ClusterLimits, ClusterSection, check_clusters
-from gateway.limits_config import Limits
-from gateway.listener_config import (
+from gateway.config.clusters import SYSTEM_SUFFIX, ClusterLimits, ClusterSection, check_clusters
+from gateway.config.limits import Limits
+from gateway.config.listeners import (
     LOOPBACK,
     AddressSection,
     ListenerSection,
@@ -21,8 +21,8 @@ from gateway.listener_config import (
     TlsSection,
     is_loopback,
 )
+from gateway.config.security import AuthorizationSection, SecuritySection
 from gateway.pulsar.settings import PulsarSettings
-from gateway.security_config import AuthorizationSection, SecuritySection
 
 DAY_MINUTES = 24 * 60
 

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from gateway.app import _advertised
-from gateway.config import Config
-from gateway.listener_config import AddressSection
-from gateway.security_config import TokensSection
+from gateway.config.gateway_config import Config
+from gateway.config.listeners import AddressSection
+from gateway.config.security import TokensSection
 
 TLS = {"certificate": "c.pem", "key": "k.pem"}
 MUTUAL = TLS | {"authorities": "a.pem"}

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from gateway.listener_config import NAME, Section
+from gateway.config.listeners import NAME, Section
 
 SYSTEM_SUFFIX = "-gateway"
 """The suffix of the namespace with the state of a namespace's gateways."""

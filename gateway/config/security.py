@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from gateway.listener_config import Section, is_loopback
+from gateway.config.listeners import Section, is_loopback
 
 
 class TokensSection(Section):

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from gateway.listener_config import Section
+from gateway.config.listeners import Section
 
 MIB = 1024 * 1024
 DECODING_THREADS = 2

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateway.config import Config, ConfigError, load
-from gateway.limits_config import MIB, Limits
+from gateway.config.gateway_config import Config, ConfigError, load
+from gateway.config.limits import MIB, Limits
 
 
 def test_defaults_agree() -> None:
