@@ -16,20 +16,20 @@ from protocol.kafka.buffers import Buffer
 class Place:
     """The place of one answer in the order of answers."""
 
-    __slots__ = ("_answers", "api", "buffers", "call", "request_bytes", "room_bytes")
+    __slots__ = ("_answers", "api", "buffers", "call", "decoded_bytes", "request_bytes")
 
     def __init__(self, answers: Answers, request_bytes: int) -> None:
         self._answers = answers
         self.request_bytes = request_bytes
-        self.room_bytes = 0
-        """Bytes reserved in the budget of decoded requests."""
+        self.decoded_bytes = 0
+        """What it holds in the budget of decoded requests."""
         self.call: Call | None = None
         """None while the request is not decoded, and for a request that needs no decoding."""
         self.api = PRODUCE
         self.buffers: list[Buffer] | None = None
 
-    def decoded(self, call: Call, room_bytes: int = 0) -> None:
-        self.call, self.api, self.room_bytes = call, call.api, room_bytes
+    def decoded(self, call: Call, decoded_bytes: int = 0) -> None:
+        self.call, self.api, self.decoded_bytes = call, call.api, decoded_bytes
 
     def answer_at_once(self, buffers: list[Buffer]) -> None:
         """Answer with a frame that is already encoded, while the request is being handled."""
@@ -67,7 +67,7 @@ class Place:
 class AnswersOwner(Protocol):
     """The pipeline."""
 
-    def write(self, buffers: list[Buffer], request_bytes: int, room_bytes: int) -> None:
+    def write(self, buffers: list[Buffer], request_bytes: int, decoded_bytes: int) -> None:
         """Write the next answers. The sizes are what their requests hold in the budgets."""
 
     def in_turn(self, step: Callable[[], None]) -> None:
@@ -169,19 +169,19 @@ class Answers:
         if not self._in_order:
             places = self.places = sorted(places, key=lambda place: place.buffers is None)
         ready: list[Buffer] = []
-        count = request_bytes = room_bytes = 0
+        count = request_bytes = decoded_bytes = 0
         for place in places:
             if place.buffers is None:
                 break
             ready += place.buffers
             request_bytes += place.request_bytes
-            room_bytes += place.room_bytes
+            decoded_bytes += place.decoded_bytes
             count += 1
         if not count:
             return
         del places[:count]
         self._in_flight.value -= count
-        self._owner.write(ready, request_bytes, room_bytes)
+        self._owner.write(ready, request_bytes, decoded_bytes)
 
     def close(self) -> None:
         """The client has disconnected and waits for no answers."""

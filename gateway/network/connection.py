@@ -112,7 +112,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.end("too many connections")
         elif self._proxy_header is not None and not (peer and self._proxy_header.may_come_from(peer[0])):
             self.end("not a trusted proxy")
-        elif self._pipeline.requests.exhausted:
+        elif self._pipeline.memory.budget.exhausted:
             self._loop.call_soon(self.regulate_reading)  # reading begins after this call
         if self._proxy_header is None and self._connects_too_often():
             return
@@ -173,7 +173,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self._receiver.get_buffer()
-        return buffer[:SHORT_READ_BYTES] if self._pipeline.requests.is_short else buffer
+        return buffer[:SHORT_READ_BYTES] if self._pipeline.memory.budget.is_short else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -184,7 +184,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._client.arrived_s = time.monotonic()
         self._owner.metrics.bytes_in.value += nbytes
         self._pipeline.admission.usage.bytes_in += nbytes
-        self._pipeline.received(nbytes)
+        self._pipeline.memory.received(nbytes)
         if self._proxy_header is not None:
             self._take_proxy_header(self._proxy_header, self._owner.read_buffer[:nbytes])
         else:
@@ -202,7 +202,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if found is None:
             return
         self._proxy_header = None
-        self._pipeline.released(found.header.size_bytes)
+        self._pipeline.memory.released(found.header.size_bytes)
         if found.header.source is not None:
             self._client.address = f"{found.header.source.host}:{found.header.source.port}"
         if self._is_let_in(found.header):
@@ -237,9 +237,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             want = True
         elif want:  # the header of another gateway says which budget counts
             awaits_gateway = self._is_peer and self._proxy_header is not None
-            want = awaits_gateway or self._pipeline.requests.may_read(self)
+            want = awaits_gateway or self._pipeline.memory.budget.may_read(self)
         else:
-            self._pipeline.requests.forget(self)  # others may read while this connection works
+            self._pipeline.memory.budget.forget(self)  # others may read while this connection works
         if want == self._reading:
             return
         self._reading = want
@@ -267,7 +267,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def progressed(self) -> None:
         if self._has_to_log_in:
-            self._owner.arrivals.holds(self, self._pipeline.request_bytes)
+            self._owner.arrivals.holds(self, self._pipeline.memory.request_bytes)
         self.regulate_reading()
 
     def pause_writing(self) -> None:
@@ -330,7 +330,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._owner.metrics.connections_closed.labels(reason).inc()
         log.info("connection closed", reason=reason, address=self._client.address, **facts)
         self._pipeline.drop_backlog()
-        self._pipeline.requests.forget(self)
+        self._pipeline.memory.budget.forget(self)
         self._transport.close()
 
     def eof_received(self) -> bool:
@@ -348,7 +348,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._forget_login()
         self._owner.unread_changed(self, 0)
         self._receiver.clear()
-        self._pipeline.requests.forget(self)
+        self._pipeline.memory.budget.forget(self)
         self._pipeline.close()
         self._owner.closed(self)
         # The client would keep this connection in memory until the garbage collector runs.

@@ -7,7 +7,7 @@ Requests of APIs that only add data may run while earlier requests of the same A
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,9 +20,9 @@ from gateway.login.session import LoginAnswer, LoginSession
 from gateway.network.admission import Admission
 from gateway.network.answers import Answers, Place
 from gateway.network.backlog import Backlog
+from gateway.network.held_memory import HeldMemory
 from gateway.network.host import Host
 from gateway.network.output import Gone, Output
-from gateway.network.request_budget import RequestBudget
 from gateway.network.turns import STRANGERS
 from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.requests.call import Api, Call, ClosesConnection
@@ -58,9 +58,7 @@ class Pipeline:
         self.admission = Admission(host.dispatcher, context)
         self._is_peer = context.listener.name == FORWARDING_LISTENER
         # Two gateways whose clients' requests wait for each other must still read what the other one forwards.
-        self._memory = host.peer_requests if self._is_peer else host.requests
-        self.requests = self._memory
-        """The budget that counts its requests: its cluster's share, after admission to one of several clusters."""
+        self.memory = HeldMemory(host.peer_requests if self._is_peer else host.requests)
         self._is_pipelined = host.dispatcher.is_pipelined
         self._handler: RequestHandler = host.dispatcher.handler(context, self.admission.served)
         self._loop = asyncio.get_running_loop()
@@ -71,10 +69,6 @@ class Pipeline:
         self._preparing: Api | None = None
         """The API of the handler's preparation."""
         self._awaited: dict[asyncio.Future[Response], None] = {}
-        self._request_bytes = self._room_bytes = 0
-        """Bytes that this connection holds in the budgets of all connections."""
-        self._sharer: Hashable = None
-        """Who holds the room, as `DecodingRoom` knows it."""
         self._muted: asyncio.TimerHandle | None = None
         self._waits_for_turn = False
         self._closed = False
@@ -93,20 +87,6 @@ class Pipeline:
     def idle(self) -> bool:
         """No request of this client waits or is being handled."""
         return not self._answers.places and not self._backlog and self._serial is None
-
-    @property
-    def request_bytes(self) -> int:
-        """Bytes of this client's requests in memory."""
-        return self._request_bytes
-
-    def received(self, size_bytes: int) -> None:
-        """Count received bytes of requests, or of parts of requests. They are held until the requests are answered."""
-        self._request_bytes += size_bytes
-        self.requests.received(size_bytes)
-
-    def released(self, size_bytes: int) -> None:
-        self._request_bytes -= size_bytes
-        self.requests.released(size_bytes)
 
     def take(self, frames: Iterable[bytearray]) -> None:
         """Queue frames for the next `run`."""
@@ -210,7 +190,7 @@ class Pipeline:
 
     def _take_login(self, request_bytes: int, answer: LoginAnswer) -> None:
         """Finish a login request; all earlier requests are answered."""
-        self.released(request_bytes)
+        self.memory.released(request_bytes)
         if answer.principal is not None:
             self.become(answer.principal)
             if answer.served is not None and self.admission.is_awaited:
@@ -230,38 +210,24 @@ class Pipeline:
 
     def serve_gateway(self) -> None:
         """The requests are another gateway's own. None of them waits for another gateway, so they always end."""
-        self._count_in(self._host.gateway_requests)
-        self._memory = self.requests
+        self.memory.move_to(self._host.gateway_requests)
+        self.memory.decode_in(self._host.gateway_requests)
 
     def _enter(self, served: ServedCluster) -> None:
         if not self.admission.admit(served):
             self._output.end("too many connections of the cluster")
             return
         if not self._is_peer:
-            self._count_in(self._host.requests_of(served))
+            self.memory.move_to(self._host.requests_of(served))
         dispatcher, context = self._host.dispatcher, self._context
         self._context = dispatcher.context(context.client, context.listener, context.principal, served)
         self._handler.close()
         self._handler = dispatcher.handler(self._context, served)
 
-    def _count_in(self, requests: RequestBudget) -> None:
-        held_bytes, before, self.requests = self._request_bytes, self.requests, requests
-        before.released(held_bytes)
-        requests.received(held_bytes)
-
     async def _decode_large(self, frame: bytearray, place: Place) -> Place:
         """Decode in a thread, once there is memory for the decoded request; the event loop continues."""
-        if not self._room_bytes:
-            self._sharer = self._context.sharer
-        room, sharer = self._memory.decoding, self._sharer
-        room_bytes, kept_bytes = await room.enter(sharer, len(frame)), 0
-        try:
-            call, values = await self._loop.run_in_executor(self._host.threads, self._decode, frame)
-            kept_bytes = min(room_bytes, room.decoded_bytes(len(frame), values))
-        finally:
-            room.decoded(sharer, room_bytes, kept_bytes)
-        self._room_bytes += kept_bytes
-        place.decoded(call, kept_bytes)
+        in_thread = partial(self._loop.run_in_executor, self._host.threads, self._decode, frame)
+        place.decoded(*await self.memory.decode(self._context.sharer, len(frame), in_thread))
         return place
 
     def _decode(self, frame: bytearray) -> tuple[Call, int]:
@@ -354,13 +320,9 @@ class Pipeline:
             return
         self._answers.take(place, future.result(), later=True)
 
-    def write(self, buffers: list[Buffer], request_bytes: int, room_bytes: int) -> None:
+    def write(self, buffers: list[Buffer], request_bytes: int, decoded_bytes: int) -> None:
         """Write the next answers. The sizes are what their requests hold in the budgets."""
-        if room_bytes:
-            self._room_bytes -= room_bytes
-            self._memory.decoding.answered(self._sharer, room_bytes)
-        self._request_bytes -= request_bytes
-        self.requests.released(request_bytes)
+        self.memory.answered(request_bytes, decoded_bytes)
         self._output.write(buffers)
         if self.ending is not None and not self._answers.places and self._serial is None:
             self._output.end(self.ending)
@@ -417,9 +379,7 @@ class Pipeline:
         self._backlog.drop()
         if self._muted is not None:
             self._muted.cancel()
-        self.released(self._request_bytes)
-        self._memory.decoding.answered(self._sharer, self._room_bytes)
-        self._room_bytes = 0
+        self.memory.close()
         if self._serial is not None:
             self._serial.cancel()
         for future in tuple(self._awaited):
