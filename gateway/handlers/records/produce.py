@@ -187,6 +187,7 @@ class ProduceCall:
     async def _look_up(self, part: Part) -> None:
         if part.topic is not None or part.answer.error_code:
             return
+        self._find(part)  # `check` had no time for the last ones
         while part.topic is None:  # it may be deleted, and created again, as soon as it is found
             if await self.call.topics.get(part.name) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

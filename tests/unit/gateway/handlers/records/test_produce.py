@@ -7,6 +7,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock
+from uuid import uuid4
 
 import pytest
 
@@ -87,6 +88,33 @@ async def test_a_batch_whose_verification_a_marker_has_voided_comes_again(versio
     call.append()
     assert call._parts[0].answer.error_code == code
     assert call.future.result() is call.response
+
+
+@pytest.mark.parametrize("check_s", [1.0, 0.0])
+@pytest.mark.parametrize(
+    ("version", "acks", "code"),
+    [
+        (13, 1, ErrorCode.UNKNOWN_TOPIC_ID),
+        (12, 2, ErrorCode.INVALID_REQUIRED_ACKS),
+        (12, 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+async def test_a_topic_that_does_not_exist_has_the_same_error_however_long_the_check_takes(
+    monkeypatch: pytest.MonkeyPatch, check_s: float, version: int, acks: int, code: ErrorCode
+) -> None:
+    """The check leaves what it has no time for to the preparation."""
+    monkeypatch.setattr(produce_handler, "CHECK_S", check_s)
+    found, _ = produce(acks)
+    call = cast(Any, found.call)
+    call.version, call.topics = version, SimpleNamespace(get=AsyncMock(return_value=None))
+    call.cluster.topics = SimpleNamespace(cached=lambda name: None)
+    named: dict[str, Any] = {"topic_id": uuid4()} if version >= 13 else {"name": "t"}
+    call.request.topic_data = [ProducedTopic(**named, partition_data=[ProducedPartition(index=3, records=None)])]
+    call.request.transactional_id = None
+    call = ProduceCall(call)
+    call.check()
+    await call.prepare()
+    assert call.response.responses[0].partition_responses[0].error_code == code
 
 
 @pytest.mark.parametrize(("began_before", "code"), [(True, 0), (False, ErrorCode.NOT_LEADER_OR_FOLLOWER)])
