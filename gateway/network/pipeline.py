@@ -128,9 +128,10 @@ class Pipeline:
 
     def _run_timed(self, step: Callable[..., None], arguments: tuple[object, ...]) -> None:
         turns, cluster = self._host.turns, self._cluster
-        began_s = turns.now_s()
+        began_s, used_s = turns.now_s(), turns.used_s(cluster)
         step(*arguments)
-        turns.ran(cluster, turns.now_s() - began_s)
+        took_s, counted_s = turns.now_s() - began_s, turns.used_s(cluster) - used_s  # requests that ran in the step
+        turns.ran(cluster, max(0.0, took_s - counted_s))
 
     @property
     def _cluster(self) -> int:

@@ -41,6 +41,10 @@ class Turns:
             return 0.0
         return max(0.0, self._slice_s - self._used_s.get(cluster, 0.0))
 
+    def used_s(self, cluster: int) -> float:
+        """The time that the cluster has used in this turn of the event loop."""
+        return self._used_s.get(cluster, 0.0)
+
     def ran(self, cluster: int, seconds: float) -> None:
         """Count the time that requests of the cluster have taken."""
         self._used_s[cluster] = self._used_s.get(cluster, 0.0) + seconds

@@ -172,27 +172,29 @@ class ProduceCall:
         return max(0.0, timeout_s - (time.perf_counter() - self._waits_since))
 
     async def _prepare(self, part: Part) -> None:
-        if part.answer.error_code and not part.tells_start:
-            return
-        try:
-            async with asyncio.timeout(self._left_s):
-                await self._look_up(part)
-            if part.is_heavy:
-                await self._decode(part)
-            async with asyncio.timeout(self._left_s):
-                await self._open_log(part)
-        except _STORAGE_ERRORS as error:
-            refuse(self.call, self.response, part, error)
+        if not part.answer.error_code:
+            try:
+                async with asyncio.timeout(self._left_s):
+                    await self._look_up(part)
+                if part.is_heavy:
+                    await self._decode(part)
+                async with asyncio.timeout(self._left_s):
+                    await self._open_log(part)
+            except _STORAGE_ERRORS as error:
+                refuse(self.call, self.response, part, error)
+        if part.tells_start and part.log is None:
+            await self._tell_start(part)
 
     async def _look_up(self, part: Part) -> None:
-        if part.topic is not None or part.answer.error_code:
-            return
-        self._find(part)  # `check` had no time for the last ones
+        checked, part.topic = part.topic, None
+        self._find(part)  # again: others had their turn since `check`, which had no time for the last ones
         while part.topic is None:  # it may be deleted, and created again, as soon as it is found
             if await self.call.topics.get(part.name) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._find(part)
-        self._judge(part)
+        if part.topic is not checked:
+            part.is_heavy = False
+            self._judge(part)
 
     async def _decode(self, part: Part) -> None:
         """Decode for as long as it takes, as in Kafka, whose timeout begins when a batch is appended: otherwise a batch
@@ -207,10 +209,7 @@ class ProduceCall:
 
     async def _open_log(self, part: Part) -> None:
         logs = self.call.cluster.logs
-        if part.tells_start and part.topic is not None:
-            part.log = await logs.open(part.topic, part.answer.index, urgent=True)
-            part.answer.log_start_offset = part.log.start.offset
-        elif part.produced is not None and part.topic is not None:
+        if part.produced is not None and part.topic is not None:
             part.log = await logs.open(part.topic, part.answer.index, urgent=True)
             # First, so that the log's producer state, when it is read, has the previous leader's last batches.
             self._check_leader(part, part.produced.header)
@@ -224,6 +223,17 @@ class ProduceCall:
             if header.is_transactional and header.producer_id >= 0:
                 partition = TopicPartition(part.topic.name, part.answer.index)
                 await verify(self.call, part.log.transactional_writes, partition, header)
+
+    async def _tell_start(self, part: Part) -> None:
+        """The batch is refused; if its log opens in time, the answer has the log start offset."""
+        assert part.topic is not None
+        try:
+            async with asyncio.timeout(self._left_s):
+                part.log = await self.call.cluster.logs.open(part.topic, part.answer.index, urgent=True)
+        except _STORAGE_ERRORS as error:
+            log.info("cannot tell the log start", topic=part.name, partition=part.answer.index, error=str(error))
+        else:
+            part.answer.log_start_offset = part.log.start.offset
 
     @staticmethod
     def _begins_transactions(part: Part) -> bool:

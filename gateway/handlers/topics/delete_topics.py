@@ -71,10 +71,10 @@ async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Top
 async def _delete(
     call: Call, topic: Topic | PulsarError | None, name: str | None, topic_id: uuid.UUID | None
 ) -> _Row:
+    if isinstance(topic, Topic) and topic_id is not None:
+        topic = await _find(call, None, topic_id)  # again: others may have deleted it while it waited for its turn
     if isinstance(topic, PulsarError):
-        code = error_code(topic)
-        call.count_error(code)
-        return _row(name, topic_id, code, str(topic))
+        return _refused(call, name, topic_id, topic)
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
         call.count_error(code)
@@ -94,10 +94,14 @@ async def _delete(
         return _row(topic.name, topic.topic_id, refusal.code, refusal.text)
     failure = await asyncio.shield(_deletion(call, topic))
     if failure is not None:
-        code = error_code(failure)
-        call.count_error(code)
-        return _row(topic.name, topic.topic_id, code, str(failure))
+        return _refused(call, topic.name, topic.topic_id, failure)
     return _row(topic.name, topic.topic_id, ErrorCode.NONE, None)
+
+
+def _refused(call: Call, name: str | None, topic_id: uuid.UUID | None, error: Exception) -> _Row:
+    code = error_code(error)
+    call.count_error(code)
+    return _row(name, topic_id, code, str(error))
 
 
 def _deletion(call: Call, topic: Topic) -> asyncio.Future[PulsarError | None]:

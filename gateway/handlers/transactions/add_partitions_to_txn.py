@@ -77,7 +77,9 @@ async def _look_up(call: Call, transactions: Sequence[_Transaction]) -> Reply:
     async for each in sliced(transactions):
         async for topic in sliced(each.topics):
             highest[topic.name] = max(highest.get(topic.name, 0), max(topic.partitions, default=0))
-    return _add_all(call, transactions, await look_up_counts(call, highest))
+    counts = await look_up_counts(call, highest)
+    call.check_age()  # again, because the topics were looked up in the meantime
+    return _add_all(call, transactions, counts)
 
 
 def _transactions(request: AddPartitionsToTxnRequest, *, is_batched: bool) -> Iterator[_Transaction]:

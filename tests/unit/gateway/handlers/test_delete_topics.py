@@ -62,6 +62,23 @@ async def test_an_id_of_before_does_not_delete_what_was_made_anew(pulsar: FakeTo
     assert await deleted(catalog, NEW) == ErrorCode.NONE
 
 
+async def test_a_topic_that_is_made_anew_while_its_deletion_waits_for_others_stays(pulsar: FakeTopics) -> None:
+    ids = {f"t{number}": uuid.uuid4() for number in range(DELETED_AT_ONCE + 1)}
+    for name, topic_id in ids.items():
+        pulsar.properties[PREFIX + name], pulsar.policies[PREFIX + name] = {TOPIC_ID: str(topic_id)}, {}
+    pulsar.may_delete.clear()
+    catalog = TopicCatalog(pulsar.client, "t/n", 60_000)
+    asked = [SimpleNamespace(name=None, topic_id=topic_id) for topic_id in ids.values()]
+    deleting = asyncio.create_task(answered(catalog, *asked))
+    while pulsar.requests["delete_partitioned forced"] < DELETED_AT_ONCE:
+        await asyncio.sleep(0)
+    last = PREFIX + f"t{DELETED_AT_ONCE}"
+    pulsar.properties[last] = {TOPIC_ID: str(NEW)}  # by another gateway
+    pulsar.may_delete.set()
+    assert (await deleting)[-1] == (None, ErrorCode.UNKNOWN_TOPIC_ID)
+    assert pulsar.properties[last] == {TOPIC_ID: str(NEW)}
+
+
 async def test_many_topics_are_deleted_side_by_side(pulsar: FakeTopics) -> None:
     """Pulsar takes a while for each; a client waits a minute for all of them."""
     names = [f"t{number}" for number in range(3 * DELETED_AT_ONCE)]

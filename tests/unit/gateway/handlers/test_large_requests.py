@@ -207,7 +207,7 @@ async def test_add_partitions_to_txn(monkeypatch: pytest.MonkeyPatch) -> None:
         request, 3, topics=SimpleNamespace(get=get, cached=lambda name: known),
         producer_connections=SimpleNamespace(record_use=lambda *_: True),
     )  # fmt: skip
-    call.client = SimpleNamespace(number=1)
+    call.client, call.check_age = SimpleNamespace(number=1), lambda: None
     turns, response = await turns_of(add_partitions_to_txn.handle(call).result())
     assert turns > 3 * ROWS, "to read the request, to check the partitions, and to make the rows"
     unknown, not_attempted = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED

@@ -213,3 +213,24 @@ async def test_time_before_the_admission_counts_for_no_cluster(monkeypatch: pyte
     await let_callbacks_run()
     assert quiet.answered == 1
     assert counted == [STRANGERS, id(quiet.connection.cluster), STRANGERS]  # the admission runs the request
+
+
+async def test_requests_that_follow_an_answer_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(by_cluster=True)
+    peer = await scene.connect(FLOOD)
+    peer.feed("f1", "n1", "n2", "n3")
+    await let_callbacks_run()
+    turns, counted_s = scene.server.turns, 0.0
+    ran = turns.ran
+
+    def counting(cluster: int, seconds: float) -> None:
+        nonlocal counted_s
+        counted_s += seconds
+        ran(cluster, seconds)
+
+    monkeypatch.setattr(turns, "ran", counting)
+    began_s = scene.busy.now_s
+    scene.busy.futures["1"].set_result("1")
+    await let_callbacks_run()
+    assert peer.answered == 5
+    assert counted_s == pytest.approx(scene.busy.now_s - began_s) == pytest.approx(3 * REQUEST_S)

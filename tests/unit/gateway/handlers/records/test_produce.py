@@ -263,20 +263,21 @@ async def test_a_topic_that_is_made_anew_while_records_are_decoded(
     [part] = call._parts
     part.is_heavy, decoded = True, part.produced
     part.produced, part.log = None, None
-    part.topic = cast(Any, SimpleNamespace(topic_id=1, compacts=False))
-    found = SimpleNamespace(topic_id=1)
+    part.topic = cast(Any, SimpleNamespace(topic_id=1, partitions=1, compacts=False))
+    found = [part.topic]
 
     async def decode(*_: Any) -> Any:
-        found.topic_id = new_id
+        found[0] = cast(Any, SimpleNamespace(topic_id=new_id))
         return decoded
 
     async def opened(part: Part) -> None:
         part.log = cast(Any, log)
 
     cluster = cast(Any, call.call.cluster)
-    cluster.topics = SimpleNamespace(cached=lambda _: found)
-    cluster.logs = SimpleNamespace(decoding=SimpleNamespace(run=decode))
+    cluster.topics = SimpleNamespace(cached=lambda _: found[0])
+    cluster.logs = SimpleNamespace(decoding=SimpleNamespace(run=decode), find=lambda *_: None)
     monkeypatch.setattr(call, "_open_log", opened)
+    monkeypatch.setattr(produce_handler, "check_leader", lambda *_: None)
     monkeypatch.setattr(produce_answers, "_point_to_leader", lambda *_: None)
     await call.prepare()
     if new_id == 1:
