@@ -63,7 +63,6 @@ class Secured:
     def librdkafka(self, listener: str, mechanism: str = "", **more: Any) -> dict[str, Any]:
         config: dict[str, Any] = {
             "bootstrap.servers": self.address(listener), "security.protocol": self.protocols[listener].lower(),
-            "socket.timeout.ms": 10_000,
         }  # fmt: skip
         if listener != "sasl":
             config["ssl.ca.location"] = str(self.authority.certificate)

@@ -47,5 +47,5 @@ class SecuredPulsar(TlsPulsar):
     def client_settings(self, role: str) -> PulsarSettings:
         return PulsarSettings(
             service_url=self.service_url, admin_url=self.admin_url, token=SecretStr(self.security.token(role)),
-            tls_trust_certs=self.security.authority, operation_timeout_ms=10_000,
+            tls_trust_certs=self.security.authority, operation_timeout_ms=60_000,
         )  # fmt: skip

@@ -32,7 +32,7 @@ from tests.conformance.requests import (
 )
 
 SINCE_V3 = range(3, 12)
-SILENCE_S = 2.0
+SILENCE_S = 5.0
 
 
 @case("Produce", [0, 3, 11])

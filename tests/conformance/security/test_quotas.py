@@ -229,11 +229,11 @@ def test_invalid_changes_are_free(conversation: Conversation, version: int) -> N
 def test_time_of_requests(conversation: Conversation, version: int) -> None:
     """The bound of ten seconds is a hundredth of a millisecond. A client waits for a second at most (KIP-124)."""
     with limited(conversation, "request_percentage", 0.0001) as client:
-        answer = client.call("Metadata", version, topics=[])
-        answered_s, waits_ms = time.monotonic(), answer["throttle_time_ms"]
+        asked_s = time.monotonic()  # the client may see the answer late
+        waits_ms = client.call("Metadata", version, topics=[])["throttle_time_ms"]
         conversation.say({"waits": waits_ms > 0, "longer than a second": waits_ms > 1_000})
         client.call("Metadata", version, topics=[])
-        conversation.say({"muted": (time.monotonic() - answered_s) * 1_000 > 0.9 * waits_ms})
+        conversation.say({"muted": (time.monotonic() - asked_s) * 1_000 > 0.9 * waits_ms})
         conversation.say(Limited(conversation).call("Metadata", version, topics=[])["throttle_time_ms"])
 
 

@@ -20,7 +20,7 @@ from tests.conformance.transactions import (
 )
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead")
-SHORT_TIMEOUT_MS = 2_000
+SHORT_TIMEOUT_MS = 4_000
 """Long enough to write a record before it: a busy machine may need half a second."""
 
 

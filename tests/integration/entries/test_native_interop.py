@@ -35,7 +35,7 @@ COMPRESSIONS = {
     "snappy": native.CompressionType.SNAPPY,
 }
 FETCH_WAIT_MS = 20_000
-PROMPT_S = 5.0
+PROMPT_S = 15.0
 """Enough on a slow machine, but much less than the wait of a fetch that is not completed."""
 
 

@@ -81,8 +81,8 @@ def test_a_waiting_fetch_is_in_flight(observed: GatewayProcess) -> None:
 
 
 def test_health_and_readiness(observed: GatewayProcess) -> None:
-    assert observed.get("/healthz") == (200, "ok\n")
-    assert observed.get("/readyz") == (200, "ready\n")
+    assert observed.get("/healthz", TIMEOUT_S) == (200, "ok\n")
+    assert observed.get("/readyz", TIMEOUT_S) == (200, "ready\n")
 
 
 def test_not_ready_without_pulsar(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_not_ready_without_pulsar(tmp_path: Path) -> None:
     gateway.start()
     try:
         wait_for(lambda: "waiting for Pulsar" in gateway.get("/readyz")[1], "the gateway says what it waits for")
-        assert gateway.get("/readyz")[0] == 503
-        assert gateway.get("/healthz")[0] == 200
+        assert gateway.get("/readyz", TIMEOUT_S)[0] == 503
+        assert gateway.get("/healthz", TIMEOUT_S)[0] == 200
         with pytest.raises(ConnectionRefusedError):
             RawClient(gateway.bootstrap)
     finally:

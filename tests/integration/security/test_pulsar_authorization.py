@@ -31,7 +31,7 @@ from tests.support.gateway_process import HOST
 __all__ = ["tenant"]
 TOPICS = ("open", "closed")
 ROLES = ("writer", "reader", "both", "boss", "nobody", "prefix-one", "writer-of-one", "root")
-TIMEOUT_S = 20.0
+TIMEOUT_S = 70.0
 
 
 class Nobody:
@@ -177,7 +177,7 @@ def create(config: dict[str, Any], topic: str) -> None:
 def produced(config: dict[str, Any], topic: str) -> str | None:
     """The error; None if the record was written."""
     errors: list[Any] = []
-    producer = Producer(config | {"message.timeout.ms": 10_000})
+    producer = Producer(config | {"message.timeout.ms": 60_000})
     producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error))
     producer.flush(TIMEOUT_S)
     return None if errors[0] is None else str(errors[0].name())

@@ -117,7 +117,7 @@ def test_an_unused_cluster_is_closed(gateway: GatewayProcess) -> None:
     cluster = gateway.config["kafka"]["clusters"][1]["namespace"]
 
     def rows() -> list[str]:
-        status, text = gateway.get("/metrics")
+        status, text = gateway.get("/metrics", TIMEOUT_S)
         assert status == 200
         return [line for line in text.splitlines() if f'cluster="{cluster}"' in line]
 

@@ -36,6 +36,10 @@ def native_writers(server: PulsarStandalone, namespace: str, topic: str) -> Iter
         client.close()
 
 
+PATIENT = {"lease_ms": 60_000, "dead_after_ms": 70_000, "cut_off_ms": 80_000}
+"""On a busy machine a gateway may stand still for longer than it may by default."""
+
+
 @contextmanager
 def kafka_writer(bootstrap: str, topic: str, kept: str, outcomes: list[KafkaError | None]) -> Iterator[None]:
     """One producer, which never retries, writes to `topic` and to `kept`. The outcomes are those of `kept`."""
@@ -69,7 +73,9 @@ def kafka_writer(bootstrap: str, topic: str, kept: str, outcomes: list[KafkaErro
 
 def test_nothing_comes_back(pulsar: PulsarStandalone, tmp_path: Path) -> None:
     namespace = unique_topic("deleted")
-    one, other = (gateway_on(pulsar, tmp_path / name, pulsar={"namespace": namespace}) for name in ("one", "other"))
+    one, other = (
+        gateway_on(pulsar, tmp_path / name, pulsar={"namespace": namespace}, fleet=PATIENT) for name in ("one", "other")
+    )
     with running(one), running(other):
         await_fleet([one, other])  # afterwards no leader changes: the writers do not retry
         kept = unique_topic("kept")

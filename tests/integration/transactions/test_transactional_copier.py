@@ -17,7 +17,7 @@ from tests.support.transactional_copier import Copier, await_copied, committed_v
 
 PARTITIONS = 2
 RECORDS = int(os.environ.get("COPIER_RECORDS", "1500")) // PARTITIONS
-TRANSACTION_SIZE = 100 if RECORDS < 10_000 else 500
+TRANSACTION_SIZE = 20 if RECORDS < 10_000 else 500
 WITHIN_S = 60.0 + RECORDS / 100
 pytestmark = pytest.mark.timeout(300 + RECORDS // 50)
 

@@ -23,6 +23,8 @@ from tests.integration.native import wait_for
 from tests.integration.transactional import await_markers, read, transaction_state
 from tests.support.names import unique_topic
 
+TRANSACTION_MS = 600_000
+"""On a busy machine, a transaction that survives a gateway may take longer than the usual minute."""
 COMMITTED: dict[str, Any] = {"isolation_level": "read_committed"}
 UNCOMMITTED: dict[str, Any] = {"isolation_level": "read_uncommitted"}
 
@@ -30,7 +32,8 @@ UNCOMMITTED: dict[str, Any] = {"isolation_level": "read_uncommitted"}
 def transactional(bootstrap: str, name: str, **config: Any) -> Producer:
     """A producer whose transactions are initialized."""
     settings = {f"{key.replace('_', '.')}": value for key, value in config.items()}
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0, **settings})
+    known: dict[str, Any] = {"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0}
+    producer = Producer(known | {"transaction.timeout.ms": TRANSACTION_MS} | settings)
     producer.init_transactions(TIMEOUT_S)
     return producer
 

@@ -19,7 +19,7 @@ from tests.integration.confluent import (
     list_topics,
     produce,
 )
-from tests.integration.transactions.test_transactions import COMMITTED, transactional, write
+from tests.integration.transactions.test_transactions import COMMITTED, TRANSACTION_MS, transactional, write
 from tests.support.kafka_tools import KafkaTools, compile_tools
 from tests.support.names import unique_topic
 
@@ -67,7 +67,7 @@ def test_what_is_open_and_what_is_complete(
     assert listed["TransactionState"] == "Ongoing"
     [described] = rows(tools, "describe", "--transactional-id", name)
     assert described["ProducerId"] == listed["ProducerId"]
-    assert (described["ProducerEpoch"], described["TransactionTimeoutMs"]) == ("0", "60000")
+    assert (described["ProducerEpoch"], described["TransactionTimeoutMs"]) == ("0", str(TRANSACTION_MS))
     assert described["TopicPartitions"] == f"{topic}-0"
     [writing] = rows(tools, "describe-producers", "--topic", topic, "--partition", "0")
     assert (writing["ProducerId"], writing["CurrentTransactionStartOffset"]) == (listed["ProducerId"], "0")

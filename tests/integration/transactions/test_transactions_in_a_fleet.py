@@ -17,7 +17,7 @@ from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import TIMEOUT_S, Record, consume, create_topic, produce
 from tests.integration.native import wait_for
 from tests.integration.servers import await_fleet, gateway_on, running
-from tests.integration.transactions.test_transactions import COMMITTED, transactional, write
+from tests.integration.transactions.test_transactions import COMMITTED, TRANSACTION_MS, transactional, write
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import ConnectionClosedError, RawClient, connected
@@ -107,7 +107,7 @@ class Transaction:
 
     def __init__(self, client: RawClient, name: str, topic: str) -> None:
         given = ask(
-            client, "InitProducerId", 4, transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1,
+            client, "InitProducerId", 4, transactional_id=name, transaction_timeout_ms=TRANSACTION_MS, producer_id=-1,
             producer_epoch=-1,
         )  # fmt: skip
         producer = {field: given[field] for field in ("producer_id", "producer_epoch")}
