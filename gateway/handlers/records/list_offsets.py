@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -57,14 +59,12 @@ _Partition = _Topic.ListOffsetsPartitionResponse
 
 @dataclass(slots=True, kw_only=True)
 class _Row(_Partition):
-    end_of: PartitionLog | None = None
-    """The log whose end the offset is."""
-    read_committed: bool = False
+    now: Callable[[], int | None] | None = None
+    """For the start or the end of a log: the offset as it is known later; None if it is not known."""
 
     def renew(self) -> None:
-        if self.end_of is not None and not self.end_of.closed:
-            end = _known_end(self.end_of, read_committed=self.read_committed)
-            self.offset = self.offset if end is None else end
+        known = None if self.now is None else self.now()
+        self.offset = self.offset if known is None else known
 
 
 log = SparseLog(structlog.get_logger())
@@ -201,9 +201,19 @@ async def _answer(call: Call[ListOffsetsRequest], name: str, part: _Asked, *, du
         log.info("list offsets", topic=name, partition=part.partition_index, error=str(error))
         return _Row(partition_index=part.partition_index, error_code=code)
     row = _row(part, found)
-    if part.timestamp == LATEST:
-        row.end_of, row.read_committed = partition_log, _is_read_committed(call)
+    if part.timestamp in {LATEST, EARLIEST, EARLIEST_LOCAL}:
+        row.now = partial(_known_now, call, name, part)
     return row
+
+
+def _known_now(call: Call[ListOffsetsRequest], name: str, part: _Asked) -> int | None:
+    """Of the log that is open now, which may not be the one that was asked."""
+    partition_log = call.cluster.logs.find(name, part.partition_index)
+    if partition_log is None:
+        return None
+    if part.timestamp == LATEST:
+        return _known_end(partition_log, read_committed=_is_read_committed(call))
+    return partition_log.start.offset
 
 
 def _row(part: _Asked, found: FoundOffset) -> _Row:

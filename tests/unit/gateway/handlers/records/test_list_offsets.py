@@ -35,7 +35,6 @@ class FakeLog:
     def __init__(self, age: float) -> None:
         self.asked_ahead: list[str] = []
         self.end_offset = 10
-        self.closed = False
         self.start = SimpleNamespace(
             offset=3,
             checked_within=lambda seconds: age * START_AGE_S < seconds,
@@ -158,6 +157,37 @@ async def test_no_answer_is_older_than_the_one_before_it() -> None:
     slow.set()
     assert await answered(first) == [(0, 12)]
     assert await answered(second) == [(0, 12)]
+
+
+@pytest.mark.parametrize("timestamp", [EARLIEST, LATEST])
+async def test_an_answer_that_waits_has_what_the_one_before_it_has_found_last(timestamp: int) -> None:
+    """The first request names so many partitions that it reads the last one after the second request has."""
+    client = SimpleNamespace(listing=None, number=1)
+    last, others, asked = 64, FakeLog(OLD), asyncio.Event()
+
+    async def refresh(*, at_most_every_s: float = 0) -> None:
+        await asked.wait()
+
+    others.start.refresh = others.end.refresh = refresh
+    logs = [FakeLog(OLD)]
+
+    async def open_log(topic: Any, partition: int, **_: Any) -> FakeLog:
+        return logs[-1] if partition == last else others
+
+    first = call(others, *((number, timestamp) for number in range(last + 1)), client=client, many=last + 1)
+    second = call(others, (last, timestamp), client=client, many=last + 1)
+    opened = SimpleNamespace(find=lambda _, partition: logs[-1] if partition == last else others, open=open_log)
+    first.cluster.logs = second.cluster.logs = opened
+    replies = [list_offsets.handle(first), list_offsets.handle(second)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    opened_again = FakeLog(OLD)
+    opened_again.start.offset, opened_again.end_offset = 9, 20
+    opened_again.start.refresh = opened_again.end.refresh = AsyncMock()
+    logs.append(opened_again)
+    asked.set()
+    before, after = [await answered(reply) for reply in replies]
+    assert after[0] == before[last] == (0, 9 if timestamp == EARLIEST else 20)
 
 
 async def test_what_is_at_hand_waits_for_an_answer_before_it() -> None:
