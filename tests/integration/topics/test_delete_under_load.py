@@ -37,7 +37,7 @@ def native_writers(server: PulsarStandalone, namespace: str, topic: str) -> Iter
 
 
 PATIENT = {"lease_ms": 60_000, "dead_after_ms": 70_000, "cut_off_ms": 80_000}
-"""On a busy machine a gateway may stand still for longer than it may by default."""
+"""A busy machine can suspend a gateway for longer than the usual 2.5 s."""
 
 
 @contextmanager
