@@ -15,6 +15,8 @@ from tests.integration.confluent import committed, read_all
 from tests.support.gateway_process import REPOSITORY
 from tests.support.history import Commit, History, Lookup, Read, Share, Write
 
+LAST_EVENTS = 8
+
 
 class FleetMember:
     """See fleet_member.py; its output is in a file."""
@@ -36,6 +38,15 @@ class FleetMember:
     def check_alive(self) -> None:
         status = self.process.poll()
         assert status is None, f"{self._output.name} ended with {status}: {self._errors.read_text()[-2_000:]}"
+
+    @property
+    def last_events(self) -> str:
+        """Without values, as far as they matter for a member that stands still."""
+        facts = [
+            event | {"records": len(event["records"])} if event["event"] == "read" else event
+            for event in self._events()[-LAST_EVENTS:]
+        ]
+        return f"{self._output.name}: {facts} {self._errors.read_text()[-500:]}"
 
     @property
     def values(self) -> list[str]:

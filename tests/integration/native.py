@@ -91,10 +91,12 @@ class Admin:
         return found
 
 
-def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> Any:
-    """The first true result of ``condition``, for changes without an event."""
+def wait_for(
+    condition: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S, state: Callable[[], str] = str
+) -> Any:
+    """The first true result of ``condition``, for changes without an event. A failure is shown with ``state``."""
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what} {state()}"
         time.sleep(0.05)
     return found

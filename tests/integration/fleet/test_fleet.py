@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -319,14 +320,20 @@ def test_groups_when_a_gateway(gateways: list[GatewayProcess], tmp_path: Path, f
                 member.check_alive()
             return sent <= {value for member in members for value in member.values}
 
+        def state() -> str:
+            unread = sent - {value for member in members for value in member.values}
+            by_partition = Counter(int(value.split()[0]) for value in unread)
+            senders_at = [f"{each.acknowledged} of {len(each.sent)} {each.errors}" for each in senders]
+            return "\n".join([f"unread: {by_partition}", f"{senders_at}", *(each.last_events for each in members)])
+
         def goes_on_without_second() -> None:
             send("without")
             wait_for(lambda: coordinator_port(first, group) == port(first), "the coordinator moved")
             wait_for(lambda: first.bootstrap in probe.coordinators, "it acts as the coordinator of the other group")
-            wait_for(all_read, "all is read")
+            wait_for(all_read, "all is read", state=state)
 
         send("before")
-        wait_for(all_read, "all is read")
+        wait_for(all_read, "all is read", state=state)
         wait_for(lambda: second.bootstrap in probe.coordinators, "the other group has a coordinator")
         if fault == "killed":
             second.kill()
@@ -337,7 +344,7 @@ def test_groups_when_a_gateway(gateways: list[GatewayProcess], tmp_path: Path, f
             with asleep(second):
                 goes_on_without_second()
         send("again")
-        wait_for(all_read, "all is read")
+        wait_for(all_read, "all is read", state=state)
         for member in members:
             member.process.terminate()
         for member in members:
