@@ -82,8 +82,9 @@ def _worker(sources: Path, ports: Sequence[str]) -> Iterator["subprocess.Popen[s
 
 
 def _command(sources: Path, *arguments: str) -> list[str]:
-    worker = REPOSITORY / "tests" / "bench" / "opening" / "worker.py"
-    return ["env", f"PYTHONPATH={sources}", sys.executable, "-P", str(worker), *arguments]
+    """Runs the commit's own worker. For a commit without one, it runs this one."""
+    command = ["env", f"PYTHONPATH={sources}:{REPOSITORY}", sys.executable, "-P", "-m", "tests.bench.opening.worker"]
+    return [*command, *arguments]
 
 
 def _ask(worker: "subprocess.Popen[str]", case: str) -> float:
