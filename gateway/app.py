@@ -30,7 +30,7 @@ from gateway.namespace import prepare_namespaces
 from gateway.network.server import KafkaServer
 from gateway.observability.loop_watchdog import LoopWatchdog
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.connection import ConnectionState
 from gateway.pulsar.errors import ClientClosedError, PulsarError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.pulsar import errors as pulsar
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.http import AdminError
 from protocol.kafka.batch import CorruptBatch, InvalidBatch
 from protocol.kafka.errors import ErrorCode
 

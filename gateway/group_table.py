@@ -20,8 +20,8 @@ from rich.text import Text
 
 from gateway.config.gateway_config import PulsarSection
 from gateway.coordination.mirror.names import subscription_name
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
 from gateway.topics.catalog import TopicCatalog
 
 BOOTSTRAP_TIMEOUT_MS = 5_000

@@ -13,8 +13,8 @@ import structlog
 
 from gateway.backoff import Backoff, retried
 from gateway.config.gateway_config import PulsarSection
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
 from gateway.topics.topic_names import CONSUMER_OFFSETS
 
 INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"

@@ -35,7 +35,7 @@ from gateway.log.registry import LogRegistry
 from gateway.log.shared import Shared
 from gateway.metering.meter import Meter
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.requests.broker_configs import topic_defaults
 from gateway.requests.cluster import Cluster, Unread

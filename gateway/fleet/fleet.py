@@ -22,7 +22,7 @@ from gateway.fleet.clock import lease_now_ms
 from gateway.fleet.eviction_check import EvictionCheck
 from gateway.fleet.fleet_log import FleetLog, limit_retention, prepare_fleet_topic, read_cluster_id
 from gateway.fleet.listener import FleetListener
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 
 TICKS_A_HEARTBEAT = 5

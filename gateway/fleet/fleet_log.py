@@ -32,9 +32,9 @@ from coordinator.fleet.messages import (
 from gateway.background import TaskGroup
 from gateway.backoff import Backoff, retried
 from gateway.log.entries.entry_stream import read_entries
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import TopicPolicy
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ClosedByBrokerError, PulsarError, TopicClosedError
 from gateway.pulsar.flow_window import FlowWindow

@@ -8,7 +8,7 @@ from gateway.config.limits import Limits
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.opening_turns import OpeningTurns
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 
 SCANNED_AHEAD_BYTES = 1024 * 1024

@@ -14,7 +14,7 @@ from gateway.log.writing.producer_ids import ProducerIds
 from gateway.log.writing.producer_state import AllProducers
 from gateway.log.writing.writer_names import NamedByBroker, WriterNames
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 
 MAX_SCANS = 8

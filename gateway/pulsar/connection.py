@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import socket
-import ssl
 import struct
 from collections.abc import Callable
 from enum import Enum
@@ -78,33 +77,8 @@ class ConnectionOwner(Protocol):
     def on_connection_state(self, connection: "Connection", error: PulsarError | None) -> None: ...
 
 
-async def connect(
-    address: BrokerAddress, settings: PulsarSettings, owner: ConnectionOwner, ssl_context: ssl.SSLContext | None
-) -> "Connection":
-    """Open a connection and log in. Raises ConnectionLostError, NotAuthorizedError or another PulsarError."""
-    loop = asyncio.get_running_loop()
-    host, port = address.host_port()
-    connection: Connection | None = None
-    try:
-        async with asyncio.timeout(settings.connect_timeout_ms / 1000):
-            _, connection = await loop.create_connection(
-                lambda: Connection(address, settings, owner), host, port, ssl=ssl_context if address.tls else None
-            )
-            await connection.wait_ready()
-            return connection
-    except (OSError, TimeoutError) as error:
-        lost = ConnectionLostError(f"cannot connect to {address.url}: {str(error) or 'timed out'}")
-        if connection is not None:
-            connection.close(lost)
-        raise lost from error
-    except asyncio.CancelledError:
-        if connection is not None:
-            connection.close(ConnectionLostError("connecting was cancelled"))
-        raise
-
-
 class Connection(asyncio.BufferedProtocol):
-    """A connection to one broker, created by `connect`. It is dead once `state` is CLOSED."""
+    """A connection to one broker, opened by `Connections`. It is dead once `state` is CLOSED."""
 
     def __init__(self, address: BrokerAddress, settings: PulsarSettings, owner: ConnectionOwner) -> None:
         self.address = address

@@ -2,11 +2,12 @@
 
 import asyncio
 import math
+import ssl
 from typing import Protocol
 
 from gateway.background import run_shared
 from gateway.pulsar.broker_address import BrokerAddress
-from gateway.pulsar.connection import Connection, ConnectionState, connect
+from gateway.pulsar.connection import Connection, ConnectionOwner, ConnectionState
 from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError
 from gateway.pulsar.lookup import Lookup
 from gateway.pulsar.settings import PulsarSettings
@@ -50,7 +51,7 @@ class Connections:
             raise client_closed()
         task = self._shared.get((address, namespace))
         if task is None or _is_dead(task):
-            task = run_shared("connection to Pulsar", connect(address, self._settings, self, self._ssl))
+            task = run_shared("connection to Pulsar", _connected(address, self._settings, self, self._ssl))
             self._shared[address, namespace] = task
         try:
             return await asyncio.shield(task)
@@ -61,7 +62,7 @@ class Connections:
 
     async def exclusive(self, address: BrokerAddress) -> Connection:
         """A connection for the caller alone, which closes it."""
-        connection = await connect(address, self._settings, self, self._ssl)
+        connection = await _connected(address, self._settings, self, self._ssl)
         if self.closed:
             connection.close(client_closed())
             raise client_closed()
@@ -96,6 +97,31 @@ class Connections:
         if self._events is not None:
             others = any(each.address.url == url for each in self.live if each is not connection)
             self._events.on_connection_state(url, connection.state, error, others=others)
+
+
+async def _connected(
+    address: BrokerAddress, settings: PulsarSettings, owner: ConnectionOwner, ssl_context: ssl.SSLContext | None
+) -> Connection:
+    """Open a connection and log in. Raises ConnectionLostError, NotAuthorizedError or another PulsarError."""
+    loop = asyncio.get_running_loop()
+    host, port = address.host_port()
+    connection: Connection | None = None
+    try:
+        async with asyncio.timeout(settings.connect_timeout_ms / 1000):
+            _, connection = await loop.create_connection(
+                lambda: Connection(address, settings, owner), host, port, ssl=ssl_context if address.tls else None
+            )
+            await connection.wait_ready()
+            return connection
+    except (OSError, TimeoutError) as error:
+        lost = ConnectionLostError(f"cannot connect to {address.url}: {str(error) or 'timed out'}")
+        if connection is not None:
+            connection.close(lost)
+        raise lost from error
+    except asyncio.CancelledError:
+        if connection is not None:
+            connection.close(ConnectionLostError("connecting was cancelled"))
+        raise
 
 
 def client_closed() -> PulsarError:

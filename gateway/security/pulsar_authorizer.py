@@ -13,8 +13,8 @@ from typing import Any
 import structlog
 
 from gateway.background import TaskGroup
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.errors import PulsarError
 from gateway.security.acls import Requester
 from gateway.security.pulsar_grants import Grants, grants_of

@@ -8,7 +8,7 @@ import structlog
 
 from gateway.config.gateway_config import PulsarSection
 from gateway.config.security import AuthorizationSection
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.security.acls import Requester

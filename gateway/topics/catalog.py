@@ -19,8 +19,8 @@ import structlog
 
 from gateway.background import to_the_end
 from gateway.errors import KafkaError
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.errors import PulsarError
 from gateway.topics import topic_names
 from gateway.topics.known_topics import KnownTopics

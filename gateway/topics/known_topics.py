@@ -14,9 +14,9 @@ import structlog
 
 from gateway.background import run_once, run_shared
 from gateway.observability.logs import SparseLog
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import PartitionedTopic
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import PartitionedTopic
 from gateway.pulsar.errors import RequestTimeoutError
 from gateway.topics import topic_names
 from gateway.topics.policy_changes import PolicyChanges

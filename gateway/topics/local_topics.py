@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import structlog
 
 from gateway.backoff import Backoff, retried
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import TopicPolicy
 from gateway.pulsar.errors import RequestTimeoutError
 
 PATIENCE_S, PAUSE_S = 20.0, 0.5

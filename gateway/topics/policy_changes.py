@@ -21,9 +21,9 @@ import structlog
 from gateway.background import run_once
 from gateway.backoff import Backoff, retried
 from gateway.errors import KafkaError
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import PartitionedTopic, TopicPolicy
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import PartitionedTopic, TopicPolicy
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.topics.topic import HAS_TRANSACTIONS, MESSAGES_ONLY, partition_name, read_topic, stored_configs
 from gateway.topics.topic_policies import Policies, all_policies

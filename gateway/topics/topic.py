@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import PartitionedTopic
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import PartitionedTopic
 from gateway.topics.topic_configs import DEFAULTS, has_policy, usable_configs, writes_messages
 
 TOPIC_ID = "kafka.topic.id"

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 import structlog
 
 from gateway.background import run_shared
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.topics import topic_names
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.admin.topics import TopicPolicy
 from gateway.topics.config_values import INT_MAX
 from gateway.topics.topic_configs import DEFAULTS, has_policy
 

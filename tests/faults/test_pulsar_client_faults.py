@@ -17,8 +17,8 @@ import pytest
 
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, NotAuthorizedError, PulsarError
 from gateway.pulsar.position import Position

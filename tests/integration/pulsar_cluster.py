@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError, AdminHttp
-from gateway.pulsar.admin_topics import topic_path
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError, AdminHttp
+from gateway.pulsar.admin.topics import topic_path
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position

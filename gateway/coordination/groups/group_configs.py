@@ -14,7 +14,7 @@ import structlog
 from coordinator.group.config import ConsumerTimes
 from gateway.config.gateway_config import GroupsSection
 from gateway.errors import KafkaError
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.errors import PulsarError
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.config_values import ConfigType, InvalidValue, whole

@@ -22,7 +22,7 @@ from gateway.errors import KafkaError
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import PREFIX, Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position

@@ -30,7 +30,7 @@ from gateway.errors import KafkaError
 from gateway.fleet.view import ClusterFleet
 from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.topics.catalog import TopicCatalog

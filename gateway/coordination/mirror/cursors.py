@@ -16,9 +16,9 @@ from gateway.coordination.mirror.snapshots import Reach, Snapshots, dispatch_sna
 from gateway.log.partition_log import PartitionLog
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.positions import SparseIndex, find_position
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import InternalStats, Ledger
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import InternalStats, Ledger
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position, first_index

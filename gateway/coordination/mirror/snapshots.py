@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from gateway.log.reading.entry_lookup import EntryLookup
-from gateway.pulsar.admin_topics import StoredEntry
+from gateway.pulsar.admin.topics import StoredEntry
 from gateway.pulsar.position import Position
 from gateway.pulsar.subscription import Subscription
 

@@ -23,7 +23,7 @@ from gateway.coordination.partition.log_trimming import LogTrimming
 from gateway.coordination.partition.trimming_cursor import TrimmingCursor
 from gateway.errors import KafkaError
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.topics.catalog import TopicCatalog

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from gateway.coordination.partition.trimming_cursor import SUBSCRIPTION
 from gateway.errors import KafkaError
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import TopicPolicy
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.local_topics import keep_local
 from gateway.topics.topic import Topic

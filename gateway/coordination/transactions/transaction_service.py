@@ -25,7 +25,7 @@ from gateway.fleet.asking import Peers
 from gateway.fleet.view import FleetView
 from gateway.log.writing.producer_ids import ProducerIds
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.topic_names import TRANSACTION_STATE

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from gateway.errors import error_code
 from gateway.fan_out import fan_out, sliced
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.topics.topic import Topic

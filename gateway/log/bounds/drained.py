@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gateway.backoff import Backoff
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import InternalStats
 from gateway.pulsar.errors import RequestTimeoutError
 
 DRAIN_PAUSE_S = 0.2

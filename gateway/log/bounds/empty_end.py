@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 
 
 async def empty_end(admin: AdminClient, topic: str) -> int:

@@ -12,8 +12,8 @@ import structlog
 from gateway.log.bounds.deleted_records import read_deleted
 from gateway.log.entries.entry_stream import read_entries
 from gateway.log.entries.stored_entries import NotReturnedError, stored_entry, undispatched_entry
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import InternalStats, Ledger, StoredEntry
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import InternalStats, Ledger, StoredEntry
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Entry

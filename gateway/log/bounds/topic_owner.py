@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import InternalStats
 from gateway.pulsar.errors import ServiceNotReadyError
 
 ROLLOVER_S = 0.2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.position import Position
 
 PROPERTY = "kafka.transactions.from"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.admin.topics import InternalStats
 from gateway.pulsar.position import Position
 from gateway.topics.policy_changes import COMPACTION_SUBSCRIPTION
 

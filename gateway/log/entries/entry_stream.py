@@ -10,7 +10,7 @@ from contextlib import aclosing
 from gateway.backoff import Backoff
 from gateway.fan_out import Slices
 from gateway.log.entries.undispatched import SILENT_S, undispatched_end
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.flow_window import FlowWindow

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.backoff import Backoff
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import Ledger, StoredEntry
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import Ledger, StoredEntry
 from gateway.pulsar.errors import RetriableError, ServiceNotReadyError
 from gateway.pulsar.position import Position, first_index
 

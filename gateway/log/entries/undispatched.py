@@ -18,8 +18,8 @@ import structlog
 
 from gateway.log.entries.silent_reader import reader_gets_none
 from gateway.log.entries.stored_entries import ANSWER_S, NotReturnedError, end_behind, stored_entry
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import Ledger, StoredEntry
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import Ledger, StoredEntry
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position

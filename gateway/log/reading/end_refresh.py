@@ -16,8 +16,8 @@ from gateway.log.entries.undispatched import SILENT_S, undispatched_end
 from gateway.log.reading.held_back import HeldBackEntries
 from gateway.log.reading.tail_follower import TailFollower
 from gateway.log.shared_run import SharedRun
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import InternalStats
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ClientClosedError
 from gateway.pulsar.position import Position

@@ -16,9 +16,9 @@ import structlog
 from gateway.log.bounds.empty_end import empty_end
 from gateway.log.entries.entry_stream import read_entries
 from gateway.log.entries.stored_entries import ANSWER_S, FAILED, end_at, undispatched_entry
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import StoredEntry
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import StoredEntry
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 

@@ -20,8 +20,8 @@ from gateway.log.entries.decoding import converted
 from gateway.log.entries.log_entry import LogEntry, from_pulsar, holds_batches
 from gateway.log.entries.undispatched import backwards
 from gateway.log.resources import Resources
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import InternalStats, StoredContent, StoredEntry
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import InternalStats, StoredContent, StoredEntry
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gateway.log.entries.log_entry import LogEntry
 from gateway.log.reading.entry_lookup import EntryLookup
-from gateway.pulsar.admin_topics import InternalStats, Ledger
+from gateway.pulsar.admin.topics import InternalStats, Ledger
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Start
 

@@ -22,7 +22,7 @@ from gateway.log.reading.positions import SparseIndex
 from gateway.log.reading.read_source import ReadSource
 from gateway.log.reading.start_readers import StartReaders
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 
 STALLED_MS = 1_000

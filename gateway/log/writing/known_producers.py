@@ -40,7 +40,7 @@ from gateway.log.writing.producer_ids import ProducerIds
 from gateway.log.writing.producer_scan import Tail, read_tail
 from gateway.log.writing.producer_state import ActiveProducer, AllProducers, ProducerState
 from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames, fence_writers
-from gateway.pulsar.admin_topics import InternalStats
+from gateway.pulsar.admin.topics import InternalStats
 from protocol.kafka.batch import BatchHeader, iter_headers
 
 REPLICATORS = "pulsar.repl."

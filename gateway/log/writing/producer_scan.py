@@ -13,8 +13,8 @@ from gateway.log.entries.entry_stream import read_entries
 from gateway.log.entries.log_entry import LogEntry, from_pulsar, holds_batches
 from gateway.log.reading.positions import scan_start
 from gateway.log.resources import SCANNED_AHEAD_BYTES
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import InternalStats, Ledger
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import InternalStats, Ledger
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Start

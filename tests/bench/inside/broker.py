@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import Ledger, ManagedLedgerInfo, PartitionedTopic, StoredEntry
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import Ledger, ManagedLedgerInfo, PartitionedTopic, StoredEntry
 from gateway.pulsar.connection import Connection
 from gateway.pulsar.position import Position
 from protocol.pulsar.frames import BROKER_METADATA_MAGIC, encode_command, parse_command

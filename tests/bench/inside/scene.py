@@ -21,7 +21,7 @@ from gateway.log.shared import Shared
 from gateway.network.connection import KafkaConnection
 from gateway.network.server import KafkaServer
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.broker_address import BrokerAddress
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.connection import Connection

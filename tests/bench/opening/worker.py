@@ -24,7 +24,7 @@ from gateway.log.partition_log import PartitionLog
 from gateway.log.registry import LogRegistry
 from gateway.log.shared import Shared
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.settings import PulsarSettings
 from gateway.topics.topic import Topic

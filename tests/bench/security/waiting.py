@@ -22,7 +22,7 @@ from gateway.log.shared import Shared
 from gateway.network.connection import KafkaConnection
 from gateway.network.server import KafkaServer
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.requests.context import Listener, Principal
 from tests.bench.frames import FetchFrames, LoadError, ProduceFrames, record_batch
 from tests.bench.inside.broker import FakeAdminTopics, FakeBroker

@@ -15,8 +15,8 @@ from confluent_kafka import KafkaException, TopicPartition
 from deploy.local.standalone import PulsarStandalone
 from gateway.log.entries.entry_stream import EntryQueue
 from gateway.log.entries.undispatched import undispatched_end
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import TopicPolicy
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.settings import PulsarSettings
 from protocol.pulsar.entry import encode_message

@@ -5,7 +5,7 @@ import asyncio
 from deploy.local.standalone import PulsarStandalone
 from gateway.config.gateway_config import PulsarSection
 from gateway.namespace import prepare_namespaces
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from tests.support.names import unique_topic
 
 ROUNDS, GATEWAYS = 20, 5

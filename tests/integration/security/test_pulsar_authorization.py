@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from deploy.local.process import free_port
 from deploy.local.secured import GATEWAY
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.log.reading.entry_lookup import EntryLookup
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import TopicPolicy
 from gateway.pulsar.position import Position
 from protocol.pulsar.entry import encode_message, iter_messages
 from tests.integration.pulsar_cluster import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.errors import KafkaError, error_code, fetch_error_code
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.errors import (
     ClientClosedError,
     ConnectionLostError,

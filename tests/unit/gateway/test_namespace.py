@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 from gateway import namespace
 from gateway.config.gateway_config import PulsarSection
 from gateway.namespace import INTERCEPTOR, TIME_INTERCEPTOR, UnsupportedCluster, prepare_namespaces
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import PartitionedTopic
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import PartitionedTopic
 
 KEPT: dict[str, Any] = {
     "inactive_topic_policies": {"deleteWhileInactive": False},

@@ -12,7 +12,7 @@ from coordinator.fleet.messages import LogPosition, Member, MemberState, Snapsho
 from gateway.config.gateway_config import FleetSection
 from gateway.fleet.clock import lease_now_ms
 from gateway.fleet.fleet import Fleet
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 
 OWN = "own"

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from gateway.fleet.fleet_log import CLUSTER_ID, read_cluster_id
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 
 TOPIC = "persistent://public/kafka/~gateways"
 

@@ -16,7 +16,7 @@ from gateway.fleet import fleet as fleet_module
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.fleet_log import FleetLog
 from gateway.fleet.listener import FleetListener
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 
 TOPIC = DeletedTopic("t", b"i" * 16, 5)

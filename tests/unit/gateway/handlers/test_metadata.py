@@ -15,7 +15,7 @@ from coordinator.fleet.messages import Address, Member
 from gateway import fan_out
 from gateway.config.gateway_config import Config
 from gateway.handlers.topics import metadata
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.http import AdminError
 from gateway.requests.context import Client, Listener, RequestContext
 from gateway.requests.partition_rows import PartitionRows
 from gateway.topics.catalog import TopicCatalog

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import Ledger, PartitionedTopic, TopicPolicy
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import Ledger, PartitionedTopic, TopicPolicy
 
 PREFIX = "persistent://t/n/"
 

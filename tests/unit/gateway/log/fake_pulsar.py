@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from gateway.log.entries.log_entry import KAFKA_FORMAT
 from gateway.log.entries.message_entry import FORMAT_PROPERTY
-from gateway.pulsar.admin_topics import InternalStats, Ledger, ManagedLedgerInfo, StoredContent, StoredEntry
+from gateway.pulsar.admin.topics import InternalStats, Ledger, ManagedLedgerInfo, StoredContent, StoredEntry
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import SendListener

@@ -10,7 +10,7 @@ from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.partition_log import PartitionLog
 from gateway.log.shared import Shared
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from protocol.kafka.batch import iter_headers, parse_header

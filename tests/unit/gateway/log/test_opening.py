@@ -11,8 +11,8 @@ from gateway.config.limits import Limits
 from gateway.log.bounds.start_search import FirstOffset, StartSearch
 from gateway.log.entries.entry_stream import read_entries
 from gateway.log.writing.producer_scan import Tail, scan_ranges
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import InternalStats, Ledger
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import InternalStats, Ledger
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from tests.unit.gateway.log.fake_pulsar import FakeReader, FakeTopic

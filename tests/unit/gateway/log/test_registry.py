@@ -19,7 +19,7 @@ from gateway.log.registry import LogRegistry
 from gateway.log.shared import Shared
 from gateway.log.writing import log_writer, producer_supply
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, RequestTimeoutError
 from gateway.topics.topic import Topic

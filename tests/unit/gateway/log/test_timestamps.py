@@ -19,7 +19,7 @@ from gateway.log.reading.passed_times import Passed, PassedTimes
 from gateway.log.shared import MAX_SCANS, Shared
 from gateway.log.timestamps import find_by_timestamp, find_max_timestamp
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from protocol.kafka.records import Record, encode_batch

@@ -11,7 +11,7 @@ import pytest
 from gateway import fan_out
 from gateway.handlers.groups import leave_group
 from gateway.handlers.table import APIS
-from gateway.pulsar.admin_topics import PartitionedTopic
+from gateway.pulsar.admin.topics import PartitionedTopic
 from gateway.requests.repeated import MAX_TIMES, answer_each, look_up_each
 from protocol.kafka.codec import decode_response, encode_request
 from protocol.kafka.errors import ErrorCode

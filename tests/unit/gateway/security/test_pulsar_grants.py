@@ -12,7 +12,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.http import AdminError
 from gateway.security import pulsar_authorizer
 from gateway.security.acls import Requester
 from gateway.security.pulsar_authorizer import PROVIDER, InvalidAuthorizer, PulsarAuthorizer

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from gateway.errors import KafkaError
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import TopicPolicy
 from gateway.topics import catalog
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.topic import COMPACTION_KEYS, MESSAGES_ONLY, TOPIC_ID

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
 from gateway.topics import local_topics
 from gateway.topics.local_topics import keep_local
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import PartitionedTopic, TopicPolicy
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import PartitionedTopic, TopicPolicy
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.topic import Topic
 from tests.unit.gateway.log.fake_admin import PREFIX, FakeTopics

@@ -10,8 +10,8 @@ from itertools import count
 import pytest
 
 from gateway.errors import KafkaError
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import TopicPolicy
 from gateway.pulsar.errors import PulsarError
 from gateway.topics import policy_changes
 from gateway.topics.catalog import TopicCatalog

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.fan_out import fan_out
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.requested_topics import LISTED_PER_LOOKUP, MIN_LOOKUPS, RequestedTopics

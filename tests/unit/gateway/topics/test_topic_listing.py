@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from gateway.errors import KafkaError
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.known_topics import MAX_PARALLEL_REQUESTS, TopicListener

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.pulsar.admin_topics import TopicPolicy
+from gateway.pulsar.admin.topics import TopicPolicy
 from gateway.topics.topic_configs import DEFAULTS
 from gateway.topics.topic_policies import COMPACTION_THRESHOLD_BYTES, OUT_OF_REACH_BYTES, backlog_quota, policies
 

@@ -12,7 +12,7 @@ from coordinator.group.config import ConsumerTimes
 from gateway.config.gateway_config import GroupsSection
 from gateway.coordination.groups.group_configs import HEARTBEAT, SESSION, GroupConfigs
 from gateway.errors import KafkaError
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.topics.catalog import TopicCatalog
 from protocol.kafka.errors import ErrorCode
 

@@ -10,7 +10,7 @@ from gateway.coordination.group_partition import GroupPartition
 from gateway.coordination.groups.group_lag import EndOffsets, GroupLag
 from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError, ServiceNotReadyError
 from gateway.pulsar.position import Position

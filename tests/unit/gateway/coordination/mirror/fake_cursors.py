@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus
 
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import InternalStats, Ledger, ManagedLedgerInfo, StoredEntry
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import InternalStats, Ledger, ManagedLedgerInfo, StoredEntry
 from gateway.pulsar.position import Position
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.coordination.mirror.cursors import Cursor, Cursors, TopicCursors
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from tests.unit.gateway.coordination.mirror.fake_cursors import FakeTopic

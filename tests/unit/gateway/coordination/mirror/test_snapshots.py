@@ -8,8 +8,8 @@ from gateway.coordination.mirror import snapshots as mirror_snapshots
 from gateway.coordination.mirror.cursors import Cursors
 from gateway.coordination.mirror.snapshots import SNAPSHOT, Reach, Snapshots
 from gateway.log.reading.entry_lookup import EntryLookup
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import StoredEntry
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import StoredEntry
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from gateway.pulsar.subscription import Subscription

@@ -13,8 +13,8 @@ from gateway.coordination.partition import trimming_cursor
 from gateway.coordination.partition.log_trimming import LogTrimming
 from gateway.coordination.partition.trimming_cursor import TrimmingCursor
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import InternalStats, Ledger
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import InternalStats, Ledger
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, ProducerFencedError, PulsarError
 from gateway.pulsar.position import Position

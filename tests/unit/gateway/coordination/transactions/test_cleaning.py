@@ -17,7 +17,7 @@ from gateway.log.cleaning.cleaner import Rules
 from gateway.log.cleaning.garbage import SharedKeysError
 from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin_topics import Ledger
+from gateway.pulsar.admin.topics import Ledger
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from gateway.topics.topic import Topic

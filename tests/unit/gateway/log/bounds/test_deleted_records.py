@@ -14,7 +14,7 @@ from gateway.log.partition_log import PartitionLog, open_log
 from gateway.log.shared import Shared
 from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import RequestTimeoutError
 from protocol.kafka.records import Record, encode_batch

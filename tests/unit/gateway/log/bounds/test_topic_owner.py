@@ -8,8 +8,8 @@ import pytest
 
 from gateway.log.bounds import topic_owner
 from gateway.log.bounds.topic_owner import as_owner
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_topics import InternalStats, ManagedLedgerInfo
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import InternalStats, ManagedLedgerInfo
 from gateway.pulsar.errors import ServiceNotReadyError
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 from tests.unit.gateway.log.log_scene import Scene

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.log.cleaning.dirtiness import FIRST, dirty_bytes, is_dirty
-from gateway.pulsar.admin_topics import InternalStats, Ledger
+from gateway.pulsar.admin.topics import InternalStats, Ledger
 from gateway.pulsar.position import Position
 
 LEDGERS = (Ledger(1, 10, 1_000), Ledger(2, 4, 400), Ledger(3, 0, 0), Ledger(4, 2, 50))

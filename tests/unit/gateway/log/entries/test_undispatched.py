@@ -11,7 +11,7 @@ import pytest
 from gateway.log.entries import entry_stream
 from gateway.log.entries.undispatched import undispatched_end
 from gateway.log.reading import end_refresh
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from gateway.pulsar.position import Position

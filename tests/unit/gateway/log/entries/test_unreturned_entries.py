@@ -11,8 +11,8 @@ from gateway.log.bounds.log_bounds import read_bounds
 from gateway.log.entries import entry_stream, silent_reader, stored_entries
 from gateway.log.entries.undispatched import undispatched_end
 from gateway.log.reading.entry_lookup import EntryLookup
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import TopicClosedError
 from gateway.pulsar.position import Position

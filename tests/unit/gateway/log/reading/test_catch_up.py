@@ -18,7 +18,7 @@ from gateway.log.reading import catch_up
 from gateway.log.reading.read_source import ReadSource
 from gateway.log.reading.readers import CatchUpReaders
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from gateway.pulsar.position import Position

@@ -10,8 +10,8 @@ import pytest
 from gateway.log.entries import entry_stream
 from gateway.log.reading import entry_lookup
 from gateway.log.reading.entry_lookup import EntryLookup
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from tests.unit.gateway.log.fake_pulsar import FakeTopic

@@ -16,9 +16,9 @@ from gateway.log.entries import entry_stream
 from gateway.log.entries.stored_entries import NotReturnedError
 from gateway.log.reading import held_back as module
 from gateway.log.reading import receipt_lookup
-from gateway.pulsar.admin import AdminClient
-from gateway.pulsar.admin_http import AdminError
-from gateway.pulsar.admin_topics import StoredContent
+from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.http import AdminError
+from gateway.pulsar.admin.topics import StoredContent
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, ServiceNotReadyError
 from gateway.pulsar.position import Position

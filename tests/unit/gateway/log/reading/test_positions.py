@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.log.entries.log_entry import LogEntry
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.positions import INDEX_EVERY_BYTES, SparseIndex, find_position
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 

@@ -12,7 +12,7 @@ from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.reading import readers
 from gateway.log.reading.readers import CatchUpReaders
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from protocol.kafka.offset_span import empty_batch

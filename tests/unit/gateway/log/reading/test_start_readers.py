@@ -9,7 +9,7 @@ import pytest
 from gateway.log.bounds.log_bounds import read_bounds
 from gateway.log.entries.start_reader import open_start_reader
 from gateway.log.reading import start_readers
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from gateway.pulsar.position import Position

@@ -10,7 +10,7 @@ from gateway.log.partition_log import PartitionLog
 from gateway.log.shared import Shared
 from gateway.log.transactions.marker_appends import MarkerForm
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from protocol.kafka.batch import parse_header
 from protocol.kafka.records import Record, encode_batch

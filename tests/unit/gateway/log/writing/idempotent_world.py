@@ -16,7 +16,7 @@ from gateway.log.partition_log import PartitionLog
 from gateway.log.shared import Shared
 from gateway.log.writing.refused_batches import RefusedBatches
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, PulsarError, TopicClosedError, TopicNotFoundError
 from protocol.kafka.batch import BatchHeader, iter_headers, parse_header

@@ -12,7 +12,7 @@ from gateway.log.partition_log import PartitionLog
 from gateway.log.shared import Shared
 from gateway.log.writing import known_producers, writer_names
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import SendListener

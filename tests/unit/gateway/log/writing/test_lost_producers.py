@@ -17,7 +17,7 @@ from gateway.log.shared import Shared
 from gateway.log.writing import producer_supply, writer_names
 from gateway.log.writing.writer_names import fence_writers
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin import AdminClient
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, TopicNotFoundError
 from gateway.pulsar.position import Position

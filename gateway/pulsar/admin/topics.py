@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from gateway.pulsar.admin_http import AdminError, AdminHttp, Response, quoted
+from gateway.pulsar.admin.http import AdminError, AdminHttp, Response, quoted
 from gateway.pulsar.position import Position
 
 _BEHIND_LAST_ENTRY = "LastConfirmedEntry is"

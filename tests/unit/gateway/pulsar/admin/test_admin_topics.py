@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.pulsar.admin_http import AdminHttp
-from gateway.pulsar.admin_topics import Ledger, TopicsAdmin, topic_path
+from gateway.pulsar.admin.http import AdminHttp
+from gateway.pulsar.admin.topics import Ledger, TopicsAdmin, topic_path
 from gateway.pulsar.position import Position
 
 TOPIC = "persistent://t/ns/topic-partition-0"

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.pulsar.admin_http import AdminError, AdminHttp
+from gateway.pulsar.admin.http import AdminError, AdminHttp
 from gateway.pulsar.settings import PulsarSettings
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.pulsar.admin_http import AdminHttp, quoted
-from gateway.pulsar.admin_topics import TopicsAdmin
+from gateway.pulsar.admin.http import AdminHttp, quoted
+from gateway.pulsar.admin.topics import TopicsAdmin
 from gateway.pulsar.settings import PulsarSettings
 
 MAX_INT = 2**31 - 1
