@@ -18,7 +18,7 @@ from kafka.structs import OffsetAndMetadata
 
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
-from tests.integration.confluent import TIMEOUT_S, Record, commit, committed, produce
+from tests.integration.confluent import TIMEOUT_S, Record, commit, committed, list_topics, produce
 from tests.integration.native import wait_for
 from tests.integration.servers import lone_gateway_on, running
 from tests.support.gateway_process import GatewayProcess
@@ -95,6 +95,11 @@ def fill(bootstrap: str, topic: str) -> None:
         produce(bootstrap, topic, records, partition=partition, enable_idempotence=True)
 
 
+def partition_count(bootstrap: str, topic: str) -> int:
+    """Kafka's controller answers before its broker knows new partitions."""
+    return len(list_topics(bootstrap, topic).topics[topic].partitions)
+
+
 def kafka_python(bootstrap: str, topic: str) -> Answers:
     with closing(kafka.KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         call = Calls(admin)
@@ -106,6 +111,7 @@ def kafka_python(bootstrap: str, topic: str) -> Answers:
         call("create_partitions", {topic: ka.NewPartitions(PARTITIONS)})
         call("create_partitions", {topic: ka.NewPartitions(9)}, validate_only=True)
         call("create_partitions", {topic: ka.NewPartitions(2)})
+        wait_for(lambda: partition_count(bootstrap, topic) == PARTITIONS, "the broker knows the new partition")
         call("describe_topics", [topic])
         call("describe_topic_partitions", [topic], response_partition_limit=2)
         fill(bootstrap, topic)
