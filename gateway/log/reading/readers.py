@@ -185,7 +185,9 @@ class CatchUpReaders:
         self._count()
 
     def _find(self, log: ReadSource, offset: int) -> CatchUpReader | None:
-        readers = self._readers.get(log, ())
+        readers = self._readers.get(log)
+        if readers is None:  # most logs of a fetch that reads many
+            return None
         broken = [reader for reader in readers if reader.is_broken]
         if broken:
             self._remove(broken)
