@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from deploy.local.process import bound
-from tests.integration.confluent import committed, read_all
+from tests.integration.confluent import Sender, committed, read_all
 from tests.support.gateway_process import REPOSITORY
 from tests.support.history import Commit, History, Lookup, Read, Share, Write
 
@@ -38,6 +39,11 @@ class FleetMember:
     def check_alive(self) -> None:
         status = self.process.poll()
         assert status is None, f"{self._output.name} ended with {status}: {self._errors.read_text()[-2_000:]}"
+
+    @property
+    def generation(self) -> int:
+        """That of its last assignment; -1 if it had none."""
+        return max((event["generation"] for event in self._events() if event["event"] == "assigned"), default=-1)
 
     @property
     def last_events(self) -> str:
@@ -72,6 +78,48 @@ class FleetMember:
 
     def _events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._output.read_text().split("\n")[:-1]]
+
+
+class FleetGroup:
+    """Members of one group, and what was sent to the partitions that they read: all records are different."""
+
+    def __init__(self, members: Sequence[FleetMember], senders: Sequence[Sender]) -> None:
+        """``senders`` has one for each partition, in order."""
+        self._members = members
+        self._senders = senders
+        self._sent: set[str] = set()
+
+    def send(self, text: str, count: int = 100) -> None:
+        for partition, sender in enumerate(self._senders):
+            values = [f"{partition} {text} {number}" for number in range(count)]
+            sender.send(value.encode() for value in values)
+            self._sent.update(values)
+
+    def all_is_read(self) -> bool:
+        for member in self._members:
+            member.check_alive()
+        return not self._unread()
+
+    def is_in_one_generation(self) -> bool:
+        """So no join is pending. A group can read all with some of its members."""
+        generations = {member.generation for member in self._members}
+        return len(generations) == 1 and -1 not in generations
+
+    def leave(self, timeout_s: float) -> None:
+        for member in self._members:
+            member.process.terminate()
+        for member in self._members:
+            member.process.wait(timeout_s)
+
+    def state(self) -> str:
+        """What it is about if not all is read."""
+        unread = Counter(int(value.split()[0]) for value in self._unread())
+        acknowledged = [f"{each.acknowledged} of {len(each.sent)} {each.errors}" for each in self._senders]
+        lines = [f"unread by partition: {unread}", f"acknowledged: {acknowledged}"]
+        return "\n".join([*lines, *(member.last_events for member in self._members)])
+
+    def _unread(self) -> set[str]:
+        return self._sent - {value for member in self._members for value in member.values}
 
 
 def history_of(

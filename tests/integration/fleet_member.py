@@ -5,8 +5,8 @@
 request and after the response). On SIGTERM, the member leaves.
 
 kafka-python 3.0.12 loses a completed join if topics' metadata changed since it sent its subscription and `poll` ends
-between the responses to JoinGroup and SyncGroup, on Apache Kafka too. So the member subscribes first, knows all
-partitions before the first `poll`, and joins again after a join whose result no `poll` took.
+between the responses to JoinGroup and SyncGroup, on Apache Kafka too. So the member subscribes first, and knows all
+partitions before the first `poll`. `kafka_python_mended` has the rest.
 """
 
 import json
@@ -19,7 +19,11 @@ from typing import Any
 import kafka
 from kafka.errors import KafkaError, RetriableError, UnknownBrokerIdError
 
+from tests.integration.kafka_python_mended import mend
+
 POLL_MS = 200
+MAX_POLL_INTERVAL_MS = 20_000
+"""A join waits for its answer a little longer than this."""
 
 
 def tell(event: str, **facts: Any) -> None:
@@ -43,9 +47,10 @@ def main(bootstrap: str, group: str, topic: str) -> None:
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=bootstrap.split(","), group_id=group, auto_offset_reset="earliest",
         enable_auto_commit=False, session_timeout_ms=6_000, heartbeat_interval_ms=300, request_timeout_ms=6_500,
-        max_poll_records=50, reconnect_backoff_max_ms=500, metadata_max_age_ms=5_000,
+        max_poll_records=50, max_poll_interval_ms=MAX_POLL_INTERVAL_MS, reconnect_backoff_max_ms=500,
+        metadata_max_age_ms=5_000,
     )  # fmt: skip
-    keep_joins(consumer)
+    mend(consumer)
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
     consumer.subscribe([topic], listener=Listener(consumer))
@@ -68,13 +73,6 @@ def patiently(call: Callable[[], Any]) -> Any:
     except (RetriableError, UnknownBrokerIdError) as error:
         tell("failed", error=repr(error))
         return None
-
-
-def keep_joins(consumer: kafka.KafkaConsumer) -> None:
-    """As in the Java client, which needs a join until the result of the last one is taken."""
-    coordinator = consumer._coordinator
-    needs = coordinator.need_rejoin
-    coordinator.need_rejoin = lambda: coordinator._join_task is not None or needs()
 
 
 def commit(consumer: kafka.KafkaConsumer, offsets: dict[int, int]) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ from tests.integration.confluent import (
     read_all,
     take,
 )
-from tests.integration.fleet_history import FleetMember, history_of
+from tests.integration.fleet_history import FleetGroup, FleetMember, history_of
 from tests.integration.native import wait_for
 from tests.integration.servers import gateway_on, lone_gateway_on, metric, running
 from tests.support.coordinator_probe import CoordinatorProbe
@@ -297,43 +296,25 @@ def test_groups_when_a_gateway(gateways: list[GatewayProcess], tmp_path: Path, f
         Sender(bootstrap, topic, partition=number, enable_idempotence=True, socket_timeout_ms=4_000)
         for number in range(PARTITIONS)
     ]
-    sent: set[str] = set()
-
-    def send(text: str) -> None:
-        values = [f"{text} {number}" for number in range(100)]
-        for part, sender in enumerate(senders):
-            sender.send(f"{part} {value}".encode() for value in values)
-            sent.update(f"{part} {value}" for value in values)
-
     with ExitStack() as stack:
         members = [
             stack.enter_context(FleetMember(tmp_path / f"member{number}", bootstrap, group, topic))
             for number in range(3)
         ]
-
         probe = stack.enter_context(
             CoordinatorProbe({each.bootstrap: each.bootstrap for each in gateways}, probed, topic)
         )
-
-        def all_read() -> bool:
-            for member in members:
-                member.check_alive()
-            return sent <= {value for member in members for value in member.values}
-
-        def state() -> str:
-            unread = sent - {value for member in members for value in member.values}
-            by_partition = Counter(int(value.split()[0]) for value in unread)
-            senders_at = [f"{each.acknowledged} of {len(each.sent)} {each.errors}" for each in senders]
-            return "\n".join([f"unread: {by_partition}", f"{senders_at}", *(each.last_events for each in members)])
+        trial = FleetGroup(members, senders)
 
         def goes_on_without_second() -> None:
-            send("without")
+            trial.send("without")
             wait_for(lambda: coordinator_port(first, group) == port(first), "the coordinator moved")
             wait_for(lambda: first.bootstrap in probe.coordinators, "it acts as the coordinator of the other group")
-            wait_for(all_read, "all is read", state=state)
+            wait_for(trial.all_is_read, "all is read", state=trial.state)
 
-        send("before")
-        wait_for(all_read, "all is read", state=state)
+        trial.send("before")
+        wait_for(trial.all_is_read, "all is read", state=trial.state)
+        wait_for(trial.is_in_one_generation, "all are in one generation", state=trial.state)
         wait_for(lambda: second.bootstrap in probe.coordinators, "the other group has a coordinator")
         if fault == "killed":
             second.kill()
@@ -343,12 +324,9 @@ def test_groups_when_a_gateway(gateways: list[GatewayProcess], tmp_path: Path, f
         else:
             with asleep(second):
                 goes_on_without_second()
-        send("again")
-        wait_for(all_read, "all is read", state=state)
-        for member in members:
-            member.process.terminate()
-        for member in members:
-            member.process.wait(TIMEOUT_S)
+        trial.send("again")
+        wait_for(trial.all_is_read, "all is read", state=trial.state)
+        trial.leave(TIMEOUT_S)
     for sender in senders:
         sender.flush()
         assert sender.errors == []
