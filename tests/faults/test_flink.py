@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.confluent import Record, create_topic, produce
-from tests.support.flink_application import Copier
+from tests.support.java_programs.flink_application import Copier
+from tests.support.java_programs.transactional_copier import committed_values
 from tests.support.names import unique_topic
-from tests.support.transactional_copier import committed_values
 
 PARTITIONS = 2
 PARTS = 3

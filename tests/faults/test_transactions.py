@@ -22,10 +22,16 @@ from tests.integration.servers import await_fleet, metric, running
 from tests.integration.transactional import await_markers
 from tests.support.gateway_process import GatewayProcess
 from tests.support.haproxy_fleet import HaproxyFleet, haproxy_fleet
+from tests.support.java_programs.transactional_copier import (
+    Copier,
+    await_copied,
+    committed_values,
+    copying,
+    keep_copying,
+)
 from tests.support.names import unique_topic
 from tests.support.raw_client import connected
 from tests.support.transaction_history import check
-from tests.support.transactional_copier import Copier, await_copied, committed_values, copying, keep_copying
 from tests.support.transactional_traffic import Traffic
 
 PARTITIONS = 4

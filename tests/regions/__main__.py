@@ -19,7 +19,7 @@ from rich.console import Console
 from tests.regions import combined, faults, geo, moving, network, single_address, stretched, transactional
 from tests.regions.lab import Lab, topology
 from tests.regions.report import Report, Seen
-from tests.support.java_clients import fetch_newest
+from tests.support.java_programs.java_clients import fetch_newest
 from tests.support.report import REPORTS
 
 Trial = Callable[[Lab], dict[str, str]]

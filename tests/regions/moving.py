@@ -13,7 +13,7 @@ from tests.integration.confluent import committed
 from tests.regions.geo import BEFORE_S, PARTITIONS, Row, all_values, new_topic
 from tests.regions.lab import Lab, Writer, until
 from tests.regions.member import Members
-from tests.support.java_clients import JavaClients
+from tests.support.java_programs.java_clients import JavaClients
 
 AFTER_S = 5.0
 JAVA_OPTIONS = ("session.timeout.ms=6000", "heartbeat.interval.ms=500", "reconnect.backoff.max.ms=500")

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from tests.integration.confluent import create_topic
-from tests.support.connect_worker import ConnectWorker
+from tests.support.java_programs.connect_worker import ConnectWorker
+from tests.support.java_programs.transactional_copier import committed_values
 from tests.support.names import unique_topic
-from tests.support.transactional_copier import committed_values
 
 KILLS = 2
 CHUNK = 50

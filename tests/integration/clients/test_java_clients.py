@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.java_clients import CLIENTS, Event, JavaClient, JavaClients
+from tests.support.java_programs.java_clients import CLIENTS, Event, JavaClient, JavaClients
 from tests.support.names import unique_topic
 
 # The same as in RoundTrip.java.

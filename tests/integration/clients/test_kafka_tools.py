@@ -15,7 +15,7 @@ import pytest
 from deploy.local.kafka import KafkaBroker
 from tests.integration.confluent import TIMEOUT_S
 from tests.support.gateway_process import GatewayProcess
-from tests.support.kafka_tools import KafkaTools, Printed, compile_tools
+from tests.support.java_programs.kafka_tools import KafkaTools, Printed, compile_tools
 from tests.support.names import unique_topic
 
 TOOLS = "org.apache.kafka.tools"

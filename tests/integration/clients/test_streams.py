@@ -16,9 +16,9 @@ import pytest
 
 from tests.integration.confluent import Record, create_topic, produce
 from tests.integration.native import Admin, wait_for
+from tests.support.java_programs.streams_application import WordCount
+from tests.support.java_programs.transactional_copier import committed_messages
 from tests.support.names import unique_topic
-from tests.support.streams_application import WordCount
-from tests.support.transactional_copier import committed_messages
 
 PARTITIONS = 2
 LINES = int(os.environ.get("STREAMS_LINES", "600"))

@@ -15,7 +15,7 @@ from tests.integration.confluent import TIMEOUT_S, create_topic
 from tests.integration.group import Group, librdkafka_member
 from tests.integration.servers import gateway_on, running
 from tests.support.gateway_process import GatewayProcess
-from tests.support.java_clients import JavaClients
+from tests.support.java_programs.java_clients import JavaClients
 from tests.support.names import unique_topic
 
 CONSUMER_PROTOCOL = "group.protocol=consumer"

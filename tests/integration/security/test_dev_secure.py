@@ -20,8 +20,8 @@ from tests.integration.native import wait_for
 from tests.integration.secured import write_properties
 from tests.integration.security.test_login import JAVA, new_topic, round_trip
 from tests.support.gateway_process import HOST
-from tests.support.java_clients import JavaClients
-from tests.support.kafka_tools import KafkaTools, compile_tools
+from tests.support.java_programs.java_clients import JavaClients
+from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
 from tests.support.names import unique_topic
 
 READY_TIMEOUT_S = 120.0

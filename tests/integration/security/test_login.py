@@ -24,8 +24,8 @@ from tests.integration.native import wait_for
 from tests.integration.secured import MECHANISMS, PASSWORD, SASL_LISTENERS, TLS_LISTENERS, USER, Secured
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import metric, running
-from tests.support.java_clients import CLIENTS, JavaClient, JavaClients
-from tests.support.kafka_tools import KafkaTools, compile_tools
+from tests.support.java_programs.java_clients import CLIENTS, JavaClient, JavaClients
+from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
 from tests.support.names import unique_topic
 
 RECORDS = [b"%d" % number for number in range(200)]

@@ -26,7 +26,7 @@ from tests.integration.security.test_login import ALLOW_FILES, new_topic
 from tests.integration.servers import metric, resident_bytes, running
 from tests.support import jaas
 from tests.support.gateway_process import HOST
-from tests.support.kafka_tools import KafkaTools, compile_tools
+from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
 from tests.support.raw_client import ConnectionClosedError, RawClient, connected, encode_request
 
 LOGIN_MS, REAUTH_MS = 3_000, 3_000

@@ -16,7 +16,7 @@ from tests.conformance.acls import KAFKA_SETTINGS
 from tests.integration.confluent import TIMEOUT_S
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import gateway_on, running
-from tests.support.kafka_tools import JVM_OPTIONS, KafkaTools, compile_tools
+from tests.support.java_programs.kafka_tools import JVM_OPTIONS, KafkaTools, compile_tools
 from tests.support.names import unique_topic
 
 ACLS, CONFIGS = "kafka.admin.AclCommand", "kafka.admin.ConfigCommand"

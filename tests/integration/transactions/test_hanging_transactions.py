@@ -16,7 +16,7 @@ from tests.integration.transactional import read
 from tests.integration.transactions.test_transactions import UNCOMMITTED, transactional, write
 from tests.integration.transactions.test_transactions_command import COMMAND, rows
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
-from tests.support.kafka_tools import KafkaTools, compile_tools
+from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
 from tests.support.names import unique_topic
 
 PACKAGES = ("gateway", "coordinator", "protocol")

@@ -12,8 +12,14 @@ import pytest
 
 from tests.integration.confluent import Record, committed, create_topic, produce, watermarks
 from tests.integration.transactional import await_markers
+from tests.support.java_programs.transactional_copier import (
+    Copier,
+    await_copied,
+    committed_values,
+    copying,
+    keep_copying,
+)
 from tests.support.names import unique_topic
-from tests.support.transactional_copier import Copier, await_copied, committed_values, copying, keep_copying
 
 PARTITIONS = 2
 RECORDS = int(os.environ.get("COPIER_RECORDS", "1500")) // PARTITIONS

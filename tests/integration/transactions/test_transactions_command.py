@@ -20,7 +20,7 @@ from tests.integration.confluent import (
     produce,
 )
 from tests.integration.transactions.test_transactions import COMMITTED, TRANSACTION_MS, transactional, write
-from tests.support.kafka_tools import KafkaTools, compile_tools
+from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
 from tests.support.names import unique_topic
 
 COMMAND = "org.apache.kafka.tools.TransactionsCommand"

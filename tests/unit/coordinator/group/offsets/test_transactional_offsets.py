@@ -22,7 +22,7 @@ from coordinator.group.records.transactional_offset import (
 from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, Harness, Parked, reloaded, subscription
-from tests.unit.coordinator.group.transactional_offsets import (
+from tests.unit.coordinator.group.offsets.transactional_offsets import (
     NEW_ID,
     OLD_ID,
     RETENTION_MS,

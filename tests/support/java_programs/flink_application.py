@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from deploy.local.jars import pom_classpath
-from tests.support.java_application import JavaApplication
-from tests.support.java_clients import SOURCES
+from tests.support.java_programs.java_application import JavaApplication
+from tests.support.java_programs.java_clients import SOURCES
 
 FLINK = SOURCES / "flink"
 PACKAGES = ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "text", "time", "util", "util.concurrent")

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from deploy.local.jars import artifact_classpath
-from tests.support.java_application import JavaApplication
-from tests.support.java_clients import SOURCES
+from tests.support.java_programs.java_application import JavaApplication
+from tests.support.java_programs.java_clients import SOURCES
 
 VERSION = "3.9.2"
 

@@ -13,7 +13,7 @@ from deploy.local.java import java_executable
 from deploy.local.kafka import LOG4J_CONFIG
 from deploy.local.process import bound
 
-SOURCE = Path(__file__).parents[1] / "integration" / "java" / "Tools.java"
+SOURCE = Path(__file__).parents[2] / "integration" / "java" / "Tools.java"
 COMPILE_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 10
 JVM_OPTIONS = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

@@ -11,7 +11,7 @@ from typing import Any
 from deploy.local.jars import artifact_classpath
 from deploy.local.java import java_executable
 
-SOURCES = Path(__file__).parents[1] / "integration" / "java"
+SOURCES = Path(__file__).parents[2] / "integration" / "java"
 COMPILE_TIMEOUT_S = 60
 RUN_TIMEOUT_S = 150
 # A client lives for seconds, so a fast start is more important than fast code.

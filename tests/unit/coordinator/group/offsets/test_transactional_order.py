@@ -16,7 +16,7 @@ from coordinator.group.records.transactional_offset import (
 )
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import CONFIG, Harness, Parked, reloaded
-from tests.unit.coordinator.group.transactional_offsets import (
+from tests.unit.coordinator.group.offsets.transactional_offsets import (
     T0,
     T1,
     U0,

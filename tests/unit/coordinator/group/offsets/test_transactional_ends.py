@@ -7,7 +7,7 @@ from coordinator.group.offsets import transactions
 from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import Harness, reloaded
-from tests.unit.coordinator.group.transactional_offsets import T0, UNSTABLE, fetch
+from tests.unit.coordinator.group.offsets.transactional_offsets import T0, UNSTABLE, fetch
 
 PARTITIONS = [TopicPartition("t", number) for number in range(5)]
 
