@@ -43,8 +43,8 @@ class Limits(Section):
     max_connections: int = Field(default=20_000, ge=1)
     """The maximum number of client connections. Connections of other gateways do not count."""
     max_unauthenticated_per_address: int = Field(default=256, ge=1)
-    """The maximum number of connections from one address that have not logged in, or not finished the TLS handshake.
-    From all addresses together, `max_connections` is the limit."""
+    """The maximum number of connections from one address, or one /64 network of IPv6, that have not logged in, or not
+    finished the TLS handshake. From all addresses together, `max_connections` is the limit."""
     login_timeout_ms: int = Field(default=10_000, ge=100)
     """The time limit of the TLS handshake, and then of the SASL login."""
     connection_idle_ms: int = Field(default=600_000, ge=1_000)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from ipaddress import IPv4Address, IPv6Network
 
-from gateway.security.address_quotas import address_of
+from gateway.security.address_quotas import Site, site_of
 from gateway.security.quota_rates import TokenBucket
 
 FAILURE_DELAY_S = 0.1
@@ -17,42 +16,31 @@ FAILURES_PER_S = 1 / FAILURE_DELAY_S
 be as large as the failures of eleven seconds at this rate."""
 MAX_ADDRESSES = 10_000
 """Above this number, the address whose last failure is oldest is forgotten."""
-IPV6_SITE_BITS = 64
-"""One client may own all addresses with this prefix."""
-
-Source = IPv4Address | IPv6Network | str
 
 
 class FailedLogins:
     """Shared by all listeners. No user is locked out: only the address has to wait, before a password is checked."""
 
     def __init__(self) -> None:
-        self._buckets: OrderedDict[Source, TokenBucket] = OrderedDict()
+        self._buckets: OrderedDict[Site, TokenBucket] = OrderedDict()
 
     def count(self, host: str) -> None:
         """Record a failed login."""
-        source = _source(host)
-        bucket = self._buckets.setdefault(source, TokenBucket())
+        site = site_of(host)
+        bucket = self._buckets.setdefault(site, TokenBucket())
         bucket.take(1, FAILURES_PER_S, _now_ms())
-        self._buckets.move_to_end(source)
+        self._buckets.move_to_end(site)
         if len(self._buckets) > MAX_ADDRESSES:
             self._buckets.popitem(last=False)
 
     def wait_s(self, host: str) -> float:
         """Seconds until the address may try again."""
-        bucket = self._buckets.get(_source(host))
+        bucket = self._buckets.get(site_of(host))
         return 0.0 if bucket is None else bucket.throttle_time_ms(FAILURES_PER_S, _now_ms()) / 1_000
 
     async def wait(self, host: str) -> None:
         while wait_s := self.wait_s(host):
             await asyncio.sleep(wait_s)
-
-
-def _source(host: str) -> Source:
-    address = address_of(host)
-    if address is None or isinstance(address, IPv4Address):
-        return address or host
-    return IPv6Network((int(address), IPV6_SITE_BITS), strict=False)
 
 
 def _now_ms() -> float:

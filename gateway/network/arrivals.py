@@ -17,7 +17,7 @@ from gateway.config.limits import Limits
 from gateway.network.turns import STRANGERS, Turns
 from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.observability.metrics import Metrics
-from gateway.security.address_quotas import AddressQuotas
+from gateway.security.address_quotas import AddressQuotas, Site, site_of
 
 MEMORY_SHARE = 8
 """These connections hold at most 1/MEMORY_SHARE of the memory of all requests."""
@@ -40,16 +40,18 @@ class Arrivals:
         self._max_connections = limits.max_connections
         self._budget_bytes = limits.requests_budget_bytes // MEMORY_SHARE
         self._metrics = metrics
-        self._by_host: Counter[str] = Counter()
+        self._by_site: Counter[Site] = Counter()
         self._count = 0
         self._held: dict[Stranger, int] = {}
         self._held_bytes = 0
 
     def arrived(self, host: str) -> bool:
-        """False if there are too many such connections, in total or from this host. If True, call `left` later."""
-        if self._by_host[host] >= self._max_per_address or self._count >= self._max_connections:
+        """False if there are too many such connections, in total or from this host's site. If True, call `left` later.
+        """
+        site = site_of(host)
+        if self._by_site[site] >= self._max_per_address or self._count >= self._max_connections:
             return False
-        self._by_host[host] += 1
+        self._by_site[site] += 1
         self._count += 1
         return True
 
@@ -74,9 +76,10 @@ class Arrivals:
     def left(self, host: str) -> None:
         """A client that was counted has logged in or disconnected."""
         self._count -= 1
-        self._by_host[host] -= 1
-        if not self._by_host[host]:
-            del self._by_host[host]
+        site = site_of(host)
+        self._by_site[site] -= 1
+        if not self._by_site[site]:
+            del self._by_site[site]
 
     def holds(self, stranger: Stranger, size_bytes: int) -> None:
         """Set how many bytes of what a connection has sent are in memory. Above the budget, the connections that have

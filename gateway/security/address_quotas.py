@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 from gateway.security.quota_entities import CONNECTION_RATE, IP
 from gateway.security.quota_rates import WINDOW_MS, Rate
@@ -12,7 +12,12 @@ from gateway.security.state import SecurityState
 MAX_ADDRESSES = 10_000
 """Above this number, the address whose last connection is oldest is forgotten."""
 
+IPV6_SITE_BITS = 64
+"""One client may own all addresses with this prefix."""
+
 Address = IPv4Address | IPv6Address
+Site = IPv4Address | IPv6Network | str
+"""What one client may own: an address, a network of IPv6, or a host whose address is not known."""
 
 
 class AddressQuotas:
@@ -70,3 +75,11 @@ def address_of(host: str) -> Address | None:
     except ValueError:
         return None
     return getattr(found, "ipv4_mapped", None) or found
+
+
+def site_of(host: str) -> Site:
+    """What limits for each client count together."""
+    address = address_of(host)
+    if address is None or isinstance(address, IPv4Address):
+        return address or host
+    return IPv6Network((int(address), IPV6_SITE_BITS), strict=False)

@@ -35,7 +35,7 @@ async def test_requests_of_strangers_that_never_get_whole_stop_nobody() -> None:
     for each in (*strangers, client):
         each.lose()
     assert server.arrivals._held_bytes == server.metrics.request_bytes.value == 0
-    assert server.arrivals._held == {} == server.arrivals._by_host
+    assert server.arrivals._held == {} == server.arrivals._by_site
 
 
 async def test_who_leaves_holds_nothing() -> None:
@@ -55,6 +55,15 @@ async def test_strangers_of_all_addresses_are_counted() -> None:
     assert sum(came) == 10 and came[:4] == [True, True, True, False]
     arrivals.left("192.0.2.0")
     assert arrivals.arrived("192.0.2.99") and not arrivals.arrived("192.0.2.98")
+
+
+def test_one_network_of_ipv6_may_be_one_client() -> None:
+    arrivals = Arrivals(Limits(max_unauthenticated_per_address=3), Metrics(), Turns(by_cluster=False))
+    came = [arrivals.arrived(f"2001:db8::{number:x}") for number in range(1, 6)]
+    assert came == [True, True, True, False, False]
+    assert arrivals.arrived("2001:db8:0:1::1")
+    arrivals.left("2001:db8::2")
+    assert arrivals.arrived("2001:db8::9")
 
 
 class Expiring:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.sasl.failure import LoginFailed
-from protocol.sasl.oauth_bearer import failure, parse_bearer
+from protocol.sasl.oauth_bearer import MAX_PAIRS, MAX_USER_CHARS, failure, parse_bearer
 from protocol.sasl.plain import parse_plain
 
 NO_NUL = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
@@ -47,6 +47,18 @@ def test_bearer() -> None:
 def test_bearer_of_unknown_forms(message: bytes) -> None:
     with pytest.raises(LoginFailed):
         parse_bearer(message)
+
+
+def test_bearer_with_many_extensions() -> None:
+    """They are parsed before the login, on the event loop."""
+    extensions = b"".join(b"%c=b\x01" % letter for letter in range(ord("a"), ord("z"))) * 9
+    pairs = extensions.split(b"\x01")[: MAX_PAIRS - 1]
+    message = b"\x01".join([b"n,,", b"auth=Bearer x", *pairs, b"", b""])
+    assert parse_bearer(message).token == "x"
+    with pytest.raises(LoginFailed):
+        parse_bearer(message.replace(b"auth", b"c=d\x01auth"))
+    with pytest.raises(LoginFailed):
+        parse_bearer(b"n,a=" + (MAX_USER_CHARS - 1) * b"x" + b",\x01auth=Bearer x\x01\x01")
 
 
 @given(st.binary(max_size=80) | st.text(alphabet="n,\x01authBer =x.", max_size=80).map(str.encode))
