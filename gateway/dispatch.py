@@ -18,7 +18,7 @@ from gateway.handlers.records.known_fetch import KnownFetches
 from gateway.handlers.records.known_produce import KnownProduces
 from gateway.handlers.table import APIS
 from gateway.metering.meter import Meter
-from gateway.requests.call import Api, Call, asks
+from gateway.requests.call import LARGE_FRAME_BYTES, Api, Call, asks
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import ANONYMOUS, GATEWAY, Client, Listener, Principal, RequestContext
 from gateway.requests.denials import DenialLog
@@ -36,9 +36,8 @@ from protocol.kafka.messages.records import ProduceRequest
 from protocol.kafka.value_counts import has_more_rows
 
 API_KEY_BYTES = 2
-LARGE_FRAME_BYTES = 64 * 1024
 LARGE_ANSWER_ROWS = 2_000
-"""Frames above the one size, and responses above the other, take at least about 5 ms to decode or to encode."""
+"""Larger responses take at least about 5 ms to encode."""
 FIRST_PREPARED = 4
 """The versions of Fetch before this one need down-conversion, and few clients use them."""
 API_VERSIONS = APIS[ApiKey.ApiVersions]

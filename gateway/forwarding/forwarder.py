@@ -28,7 +28,7 @@ from gateway.forwarding.large_messages import decoded, encode_call, encoded, is_
 from gateway.forwarding.peers import Encode, PeerLink, Peers
 from gateway.handlers.place import Place
 from gateway.handlers.records.expected_produces import ExpectedProduces
-from gateway.handlers.records.fetch import is_room_for_answers
+from gateway.handlers.records.fetch_bounds import is_room_for_answers
 from gateway.handlers.records.known_produce import KnownProduces
 from gateway.handlers.records.produce import look_up_names, names_known
 from gateway.requests.call import Call, ClosesConnection, asks

@@ -6,11 +6,11 @@ import asyncio
 from typing import NamedTuple
 
 from coordinator.fleet.messages import Member
-from gateway.fetching.delayed_fetch import MAX_WAIT_MS
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession, names_all, record_if_changed
 from gateway.forwarding.asked_fetches import AskedFetches
-from gateway.handlers.records.fetch import TOPIC_ID_VERSION, min_bytes, while_allowed
+from gateway.handlers.records.fetch import TOPIC_ID_VERSION, while_allowed
+from gateway.handlers.records.fetch_bounds import max_wait_ms, min_bytes
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode
@@ -44,7 +44,7 @@ class WaitingFetch:
         self._leaders = leaders
         self._loop = asyncio.get_running_loop()
         self._min_bytes = min_bytes(call)
-        wait_ms = min(call.request.max_wait_ms, MAX_WAIT_MS) if self._min_bytes > 0 else 0
+        wait_ms = max_wait_ms(call) if self._min_bytes > 0 else 0
         self._end_s = self._loop.time() + wait_ms / 1000 - SLACK_S
         self._timers: list[asyncio.TimerHandle] = []
         self._is_over = self._end_s <= self._loop.time()

@@ -26,6 +26,9 @@ Request_co = TypeVar("Request_co", bound=Message, default=Message, covariant=Tru
 Response_co = TypeVar("Response_co", bound=Message, default=Message, covariant=True)
 """A response."""
 Other = TypeVar("Other", bound=Message)
+LARGE_FRAME_BYTES = 64 * 1024
+"""Larger requests, which take at least about 5 ms to decode, are decoded in a thread, and hold memory for what they
+become until they are answered. Produce is none of these."""
 
 
 Handle = Callable[["Call[Any]"], Reply]

@@ -27,11 +27,18 @@ from gateway.fetching.fetch_session import (
     record_if_changed,
 )
 from gateway.fetching.large_fetch import LargeFetch
+from gateway.handlers.records.fetch_bounds import (
+    WHOLE_FIRST_BATCH_VERSION,
+    is_room_for_answers,
+    max_bytes,
+    max_wait_ms,
+    min_bytes,
+)
 from gateway.log.reading.log_start import START_AGE_S
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers, check_leader, preferred_reader
 from gateway.requests.call import Call
-from gateway.requests.cluster import Cluster, Unread
+from gateway.requests.cluster import Unread
 from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
@@ -47,7 +54,6 @@ READ_ON = 100
 """Maximum number of reads for one request; the client's next request then continues."""
 RESOLVED_AT_ONCE = 500
 """Partitions that are resolved without giving others their turn."""
-WHOLE_FIRST_BATCH_VERSION = 3
 FIRST_BATCH_VERSION = 4
 RACK_VERSION = 11
 TOPIC_ID_VERSION = 13
@@ -153,7 +159,7 @@ def _params(call: Call[FetchRequest]) -> FetchParams:
     request, cluster = call.request, call.cluster
     limit_bytes = max_bytes(call)
     return FetchParams(
-        max_wait_ms=request.max_wait_ms,
+        max_wait_ms=max_wait_ms(call),
         min_bytes=min_bytes(call),
         room_bytes=lambda: limit_bytes if is_room_for_answers(cluster) else 0,
         whole_first_batch=call.version >= WHOLE_FIRST_BATCH_VERSION,
@@ -165,22 +171,6 @@ def _params(call: Call[FetchRequest]) -> FetchParams:
             else ErrorCode.NOT_LEADER_OR_FOLLOWER
         ),
     )
-
-
-def max_bytes(call: Call[FetchRequest]) -> int:
-    """The maximum size of the records in the response, except for its first batch."""
-    asked_bytes = call.request.max_bytes if call.version >= WHOLE_FIRST_BATCH_VERSION else 2**31 - 1
-    return min(asked_bytes, call.cluster.config.limits.max_fetch_bytes)
-
-
-def min_bytes(call: Call[FetchRequest]) -> int:
-    """The fetch waits for this size of the records. As in Kafka, it is not more than the response may contain."""
-    return min(call.request.min_bytes, max_bytes(call))
-
-
-def is_room_for_answers(cluster: Cluster) -> bool:
-    """If not, a fetch gets one batch, until clients have read their answers."""
-    return cluster.unread.size_bytes <= cluster.config.limits.fetch_budget_bytes
 
 
 def may_read(call: Call, topic: str) -> bool:

@@ -13,17 +13,11 @@ from collections.abc import Collection, Iterable
 from copy import copy
 from typing import NamedTuple
 
-from gateway.fetching.delayed_fetch import MAX_WAIT_MS, FetchPartitionState
+from gateway.fetching.delayed_fetch import FetchPartitionState
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession
 from gateway.handlers.place import Place
-from gateway.handlers.records.fetch import (
-    READ_COMMITTED,
-    RECORDS_EPOCH,
-    delay,
-    is_room_for_answers,
-    max_bytes,
-    min_bytes,
-)
+from gateway.handlers.records.fetch import READ_COMMITTED, RECORDS_EPOCH, delay
+from gateway.handlers.records.fetch_bounds import is_room_for_answers, max_bytes, max_wait_ms, min_bytes
 from gateway.log.entries.log_entry import Slice
 from gateway.log.partition_log import PartitionLog
 from gateway.requests.call import Call
@@ -103,7 +97,7 @@ class Tails:
         self.rows = fetch_rows(call.version)
         self.session_id = request.session_id
         self.min_bytes = min_bytes(call)
-        self.max_wait_ms = min(max(0, request.max_wait_ms), MAX_WAIT_MS) if request.min_bytes > 0 else 0
+        self.max_wait_ms = max_wait_ms(call) if request.min_bytes > 0 else 0
         self.max_bytes = max_bytes(call)
         self.read_committed = request.isolation_level == READ_COMMITTED
         self.charges = None if call.context.meter is None else call.context.meter.repeated(call)

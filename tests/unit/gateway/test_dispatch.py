@@ -10,9 +10,9 @@ import pytest
 from kafka.protocol.api_key import ApiKey
 
 from gateway.config.gateway_config import FORWARDING_LISTENER, Config
-from gateway.dispatch import FIRST_PREPARED, LARGE_FRAME_BYTES, Dispatcher, prepare_fetch
+from gateway.dispatch import FIRST_PREPARED, Dispatcher, prepare_fetch
 from gateway.handlers.table import APIS
-from gateway.requests.call import Call, ClosesConnection
+from gateway.requests.call import LARGE_FRAME_BYTES, Call, ClosesConnection
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import GATEWAY, Client, Listener, Principal
 from gateway.requests.policy import ALL_ALLOWED, Policy

@@ -73,7 +73,7 @@ async def test_it_is_closed_unheard(*, logs_in: bool) -> None:
     await until(scene.transport)
     scene.lose()
     assert scene.dispatcher.begun == [] and scene.answers == [] and scene.ended() == 1
-    assert scene.server.arrivals._by_host == {}
+    assert scene.server.arrivals._by_site == {}
 
 
 async def test_a_client_that_gives_up_leaves_nothing() -> None:
@@ -81,7 +81,7 @@ async def test_a_client_that_gives_up_leaves_nothing() -> None:
     scene.accept()
     scene.lose()
     await let_callbacks_run()
-    assert scene.connection._deadline is None and scene.server.arrivals._by_host == {}
+    assert scene.connection._deadline is None and scene.server.arrivals._by_site == {}
     assert scene.connection not in scene.server.connections
 
 
@@ -137,7 +137,7 @@ async def test_no_handshake_of_tls(tmp_path: Path, *, is_proxied: bool) -> None:
             await asyncio.to_thread(_pumped_once, lab, before)
     finally:
         lab.server.close()
-    assert lab.carried == [] and lab.arrivals._by_host == {}
+    assert lab.carried == [] and lab.arrivals._by_site == {}
     assert lab.arrivals._metrics.connections_closed.labels(REASON)._value.get() == 1
 
 

@@ -267,7 +267,7 @@ async def test_what_is_no_tls(lab: Lab) -> None:
     lab.proxied = True
     await closes(lab, b"\x16\x03\x01\x02\x00\x01")
     assert lab.closed("no PROXY header") == 1
-    assert lab.carried == [] and lab.arrivals._by_host == {}
+    assert lab.carried == [] and lab.arrivals._by_site == {}
 
 
 async def test_a_handshake_has_little_time(lab: Lab) -> None:
@@ -284,7 +284,7 @@ async def test_few_handshakes_from_one_address(lab: Lab) -> None:
     for _, writer in waiting:
         writer.close()
     await asyncio.sleep(0.05)
-    assert lab.arrivals._by_host == {}
+    assert lab.arrivals._by_site == {}
     reader, writer = await lab.connect()
     writer.write(b"x")
     assert await reader.readexactly(1) == b"x"

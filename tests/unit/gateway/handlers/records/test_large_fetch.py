@@ -52,7 +52,7 @@ class Scene:
             forgotten_topics_data=[_Forgotten(topic="t", partitions=[*range(forgotten)])] if forgotten else [],
         )  # fmt: skip
         call: Any = SimpleNamespace(
-            request=request, version=12, cluster=self.cluster, client=SimpleNamespace(host="h", number=1),
+            request=request, frame=None, version=12, cluster=self.cluster, client=SimpleNamespace(host="h", number=1),
             topics=self.cluster.topics, context=SimpleNamespace(policy=ALL_ALLOWED), count_error=self.errors.append,
         )  # fmt: skip
         return asyncio.create_task(fetch.handle(call).result())
