@@ -52,7 +52,7 @@ class FakeLog:
             self.asked_ahead.append(what)
 
     async def _refresh_end(self, *, at_most_every_s: float = 0) -> None:
-        self.end_offset = 11
+        self.end_offset = max(11, self.end_offset)  # on a busy machine, a test may have moved it before
 
     async def _refresh_start(self, *, at_most_every_s: float) -> None:
         self.start.offset = 4
