@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.clients.lab import QUIET_MS, Lab, expect, numbered, values
+from tests.clients.lab import Lab, expect, numbered, values
 
 FEATURE = "groups"
 
