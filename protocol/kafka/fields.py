@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 MAX_TAGGED_FIELDS = 1_000
+MAX_STRING_BYTES = 0x7FFF
+"""The limit of a string in a request, as in Kafka: a varint before it could say more than the int16 of old versions."""
 
 
 def take(data: memoryview, position: int, length: int) -> memoryview:

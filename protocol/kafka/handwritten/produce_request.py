@@ -17,7 +17,7 @@ import struct
 import uuid
 
 from protocol.kafka.codec import MalformedRequest
-from protocol.kafka.fields import read_varint, skip_tagged_fields, take
+from protocol.kafka.fields import MAX_STRING_BYTES, read_varint, skip_tagged_fields, take
 from protocol.kafka.lengths import array_length, encoded_string
 from protocol.kafka.messages.records import ProduceRequest
 
@@ -106,7 +106,7 @@ def _decode(version: int, frame: memoryview, position: int) -> ProduceRequest:
     request = object.__new__(ProduceRequest)
     request.transactional_id = None
     if version >= FIRST_TRANSACTIONAL_VERSION:
-        request.transactional_id, position = _string(frame, position, flexible)
+        request.transactional_id, position = _string(frame, position, flexible, "transactional_id")
     request.acks, request.timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     count, position = _length(frame, position + _ACKS_TIMEOUT.size, flexible, _INT)
     room = _room(MAX_PARTITIONS, count)
@@ -161,16 +161,18 @@ def _room(room: int, count: int) -> int:
 
 
 def _name(frame: memoryview, position: int, flexible: bool) -> tuple[str, int]:
-    name, position = _string(frame, position, flexible)
+    name, position = _string(frame, position, flexible, "name")
     if name is None:
         raise ValueError("a topic without a name")
     return name, position
 
 
-def _string(frame: memoryview, position: int, flexible: bool) -> tuple[str | None, int]:
+def _string(frame: memoryview, position: int, flexible: bool, field: str) -> tuple[str | None, int]:
     size, position = _length(frame, position, flexible, _SHORT)
     if size < 0:
         return None, position
+    if size > MAX_STRING_BYTES:
+        raise ValueError(f"string field {field} had invalid length {size}")
     return str(take(frame, position, size), "utf-8"), position + size
 
 

@@ -1,7 +1,8 @@
 """Decoders, compiled for one version of one message: a function without branches on the version.
 
 Their input is untrusted. An array cannot have more items than there are bytes left, as in Kafka, so that a large count
-alone uses no memory; lengths are checked at the end, where a message that is cut off is detected.
+alone uses no memory. The strings of requests are limited as in Kafka. Other lengths are checked at the end, where a
+message that is cut off is detected.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from protocol.kafka.buffers import RecordChunks
-from protocol.kafka.fields import read_tag_count, read_varint, skip_tagged_fields, take
+from protocol.kafka.fields import MAX_STRING_BYTES, read_tag_count, read_varint, skip_tagged_fields, take
 from protocol.kafka.schemas.schema import RECORDS, STRUCT, Field, Schema, tagged, untagged
 from protocol.kafka.schemas.source import FORMATS, Source, fixed_format, in_runs, is_fixed
 
@@ -40,7 +41,7 @@ class _Decoder:
         self._flexible = version in schema.flexible_versions
         self._source = Source(
             new=object.__new__, read_varint=read_varint, take=take, decode_tags=_decode_tags, null=_null,
-            too_many=_too_many, RecordChunks=RecordChunks, UUID=uuid.UUID,
+            too_many=_too_many, too_long=_too_long, RecordChunks=RecordChunks, UUID=uuid.UUID,
             short=_SHORT.unpack_from, int=_INT.unpack_from, unpack_from=struct.unpack_from,
         )  # fmt: skip
 
@@ -107,7 +108,10 @@ class _Decoder:
             self._source.add(f"{raw} = bytes(take(data, pos, 16))", "pos += 16")
             self._source.add(f"{target} = UUID(bytes={raw}) if any({raw}) else None")
             return
-        length = self._length("short" if field.kind == "string" else "int", 2 if field.kind == "string" else 4)
+        is_string = field.kind == "string"
+        length = self._length("short" if is_string else "int", 2 if is_string else 4)
+        if is_string and self._flexible and not self._schema.is_response:
+            self._source.add(f"if {length} > {MAX_STRING_BYTES}: too_long({field.name!r}, {length})")
         self._unless_null(field, length, target)
         read = {
             "string": 'str(data[pos:pos + {0}], "utf-8")',
@@ -191,6 +195,10 @@ def _decode_tags(tags: Tags, target: Any, data: memoryview, position: int) -> in
 
 def _null(name: str) -> None:
     raise ValueError(f"{name} is null")
+
+
+def _too_long(name: str, length: int) -> None:
+    raise ValueError(f"string field {name} had invalid length {length}")
 
 
 def _too_many(count: int) -> None:

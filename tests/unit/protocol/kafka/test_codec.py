@@ -21,6 +21,8 @@ from protocol.kafka.codec import (
     encode_response,
     parse_header,
 )
+from protocol.kafka.fields import MAX_STRING_BYTES
+from protocol.kafka.lengths import varint
 from protocol.kafka.messages.cluster import ApiVersionsRequest
 from protocol.kafka.messages.groups import ConsumerGroupDescribeResponse
 from protocol.kafka.messages.topics import MetadataRequest
@@ -212,6 +214,36 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 def test_null_where_the_schema_has_none_is_malformed(version: int, body: bytes) -> None:
     with pytest.raises(MalformedRequest, match="null"):
         decode_request(METADATA.request, version, memoryview(body), 0)
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "before", "behind"),
+    [
+        pytest.param("FindCoordinator", 4, b"\0\2", b"\0", id="in an array"),
+        pytest.param("Metadata", 12, b"\2" + bytes(16), bytes(4), id="nullable, in a struct"),
+        pytest.param("Fetch", 12, bytes(25) + b"\1\1\1" + b"\1\0\x82\x80\2", b"", id="tagged"),
+        pytest.param("ApiVersions", 3, b"", b"\1\0", id="not null"),
+    ],
+)
+def test_compact_strings_are_as_long_as_others_may_be(api: str, version: int, before: bytes, behind: bytes) -> None:
+    """As in Kafka, where every string is limited to what the int16 of older versions can say."""
+    request = next(each.request for each in APIS.values() if each.name == api)
+    limited, longer = (varint(size + 1) + b"x" * size for size in (MAX_STRING_BYTES, MAX_STRING_BYTES + 1))
+    assert MAX_STRING_BYTES == 32_767 and len(limited) == MAX_STRING_BYTES + 3
+    frame = memoryview(before + limited + behind)
+    assert decode_request(request, version, frame, 0)
+    frame = memoryview(before.replace(b"\x82\x80\2", b"\x83\x80\2") + longer + behind)
+    with pytest.raises(MalformedRequest, match=r"string field [a-z_]+ had invalid length 32768$"):
+        decode_request(request, version, frame, 0)
+
+
+def test_bytes_may_be_longer_than_strings() -> None:
+    long = bytes(MAX_STRING_BYTES + 1)
+    row = {"member_id": "m", "assignment": long}
+    value = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None, "assignments": [row]}
+    api = APIS[14]
+    body = encode(api.request, 5, {**value, "protocol_type": None, "protocol_name": None})
+    assert decode_request(api.request, 5, memoryview(body), 0).assignments[0].assignment == long
 
 
 def test_null_where_the_schema_allows_it() -> None:

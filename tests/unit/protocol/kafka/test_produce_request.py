@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.kafka.codec import MalformedRequest, decode_request
+from protocol.kafka.fields import MAX_STRING_BYTES
 from protocol.kafka.handwritten.produce_request import MAX_PARTITIONS, decode_produce
 from protocol.kafka.messages.records import ProduceRequest
 from tests.support.schema_values import encode
@@ -102,3 +103,20 @@ def test_a_topic_without_a_name_is_refused(version: int) -> None:
     frame = head + b"\0\1" + b"\0\0\0\0" + count + name_and_rows + b"\0\0"
     with pytest.raises(MalformedRequest, match="name"):
         decode_produce(ProduceRequest, version, memoryview(frame), 0)
+
+
+@pytest.mark.parametrize("field", ["transactional_id", "name"])
+def test_strings_are_limited_as_by_the_schema(field: str) -> None:
+    for size_bytes in (MAX_STRING_BYTES, MAX_STRING_BYTES + 1):
+        names = {"transactional_id": None, "name": "t", field: "x" * size_bytes}
+        request = ProduceRequest(
+            transactional_id=names["transactional_id"], acks=1, timeout_ms=0,
+            topic_data=[TopicData(name=names["name"], partition_data=[])],
+        )  # fmt: skip
+        frame = memoryview(body(request, 9))
+        for decode in (decode_produce, decode_request):
+            if size_bytes <= MAX_STRING_BYTES:
+                assert plain(decode(ProduceRequest, 9, frame, 0)) == plain(request)
+            else:
+                with pytest.raises(MalformedRequest, match="had invalid length 32768"):
+                    decode(ProduceRequest, 9, frame, 0)
