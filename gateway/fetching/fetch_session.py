@@ -20,7 +20,12 @@ MAX_EPOCH = 2**31 - 1
 PROTECT_S = 120.0
 """A session used within this time is not evicted for a new one (min.incremental.fetch.session.eviction.ms)."""
 PARTITIONS_PER_SESSION = 250
-"""The bound of the partitions of all sessions, for each possible session. A partition takes about 300 bytes."""
+"""The bound of the partitions of all sessions, for each possible session."""
+PARTITION_BYTES = 300
+"""What a partition takes, and as much for its name, which counts as further partitions if it is longer. No topic has
+such a name, but a session keeps it, because each of its fetches is answered with the error."""
+MAX_CHARACTER_BYTES = 4
+"""Of a name that is not ASCII."""
 
 Key = tuple[str | uuid.UUID | None, int]
 
@@ -60,6 +65,13 @@ class FetchedPartition:
     def key(self) -> Key:
         return self.topic, self.partition
 
+    @property
+    def size(self) -> int:
+        """The number of partitions that it counts as, which never changes."""
+        if not isinstance(self.topic, str):
+            return 1
+        return 1 + len(self.topic) * (1 if self.topic.isascii() else MAX_CHARACTER_BYTES) // PARTITION_BYTES
+
     def forget_answered(self) -> None:
         """The next answer then contains the partition, although it may have no news."""
         self.answered_watermark = self.answered_start = -2
@@ -74,7 +86,7 @@ class FetchedPartition:
 
 
 class FetchSession:
-    __slots__ = ("epoch", "owner", "partitions", "session_id", "used_at", "uses_topic_ids")
+    __slots__ = ("epoch", "owner", "partitions", "session_id", "size", "used_at", "uses_topic_ids")
 
     def __init__(
         self, session_id: int, owner: str, partitions: Iterable[FetchedPartition], *, uses_topic_ids: bool
@@ -86,7 +98,20 @@ class FetchSession:
         self.epoch = 1
         self.partitions: dict[Key, FetchedPartition] = {(part.topic, part.partition): part for part in partitions}
         """In the order in which they are served. To iterate over an OrderedDict would compute the hash of each key."""
+        self.size = sum([part.size for part in self.partitions.values()])
+        """The number of partitions that it counts as."""
         self.used_at = time.monotonic()
+
+    def change(self, changed: Iterable[FetchedPartition], forgotten: Set[Key]) -> None:
+        for part in changed:
+            known = self.partitions.get(part.key)
+            if known is None:
+                self.partitions[part.key] = part
+                self.size += part.size
+            else:
+                known.update(part)
+        for key in self.partitions.keys() & forgotten:  # a client may name far more than the session has
+            self.size -= self.partitions.pop(key).size
 
     def is_at(self, request_epoch: int) -> bool:
         """Whether the request with this epoch is the last one of the session. Another connection may have sent more."""
@@ -152,6 +177,7 @@ class FetchSessions:
         self._max_sessions = max_sessions
         self._max_partitions = max_sessions * PARTITIONS_PER_SESSION
         self._partitions = 0
+        """The sum of the sessions' sizes."""
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
     def create(
@@ -162,10 +188,10 @@ class FetchSessions:
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = secrets.randbits(31)
         session = FetchSession(session_id, owner, partitions, uses_topic_ids=uses_topic_ids)
-        if not self._make_room(len(session.partitions)):
+        if not self._make_room(session.size):
             return None
         self._sessions[session_id] = session
-        self._partitions += len(session.partitions)
+        self._partitions += session.size
         return session
 
     def _make_room(self, partitions: int) -> bool:
@@ -181,7 +207,7 @@ class FetchSessions:
 
     def _remove(self, session: FetchSession) -> None:
         del self._sessions[session.session_id]
-        self._partitions -= len(session.partitions)
+        self._partitions -= session.size
 
     def find(self, owner: str, session_id: int) -> FetchSession | None:
         """The session, if it is the owner's."""
@@ -209,16 +235,9 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if uses_topic_ids != session.uses_topic_ids:  # a client that has lost its metadata knows only names
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        before = len(session.partitions)
-        for part in changed:
-            known = session.partitions.get(part.key)
-            if known is None:
-                session.partitions[part.key] = part
-            else:
-                known.update(part)
-        for key in session.partitions.keys() & forgotten:  # a client may name far more than the session has
-            del session.partitions[key]
-        self._partitions += len(session.partitions) - before
+        before = session.size
+        session.change(changed, forgotten)
+        self._partitions += session.size - before
         if not session.partitions:
             self._remove(session)
             return None

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from coordinator.fleet.messages import Member
 from gateway.requests.cluster import Cluster
-from gateway.topics.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from gateway.topics.topic_names import CONSUMER_OFFSETS, MAX_NAME_LENGTH, TRANSACTION_STATE
 
 MAX_KNOWN_LEADERS = 100_000
+"""With the longest names that topics may have; a client may name what is no topic, which is not remembered."""
 
 
 class FleetLeaders:
@@ -40,7 +41,9 @@ class FleetLeaders:
         if key in self._known:
             return self._known[key]
         leader = self._cluster.fleet.leader(topic, partition)
-        found = self._known[key] = None if leader is None or leader.node_id == self._cluster.node_id else leader
+        found = None if leader is None or leader.node_id == self._cluster.node_id else leader
+        if len(topic) <= MAX_NAME_LENGTH and topic.isascii():
+            self._known[key] = found
         return found
 
     def of_group(self, group_id: str) -> Member | None:

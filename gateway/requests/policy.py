@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from sys import getsizeof
 from typing import Any, Protocol
 
 from gateway.requests.denials import DenialLog, Denied
 from gateway.requests.reply import Response
 from gateway.security.acls import Requester
 from gateway.security.authorizer import Authorizer
+from gateway.topics.topic_names import MAX_NAME_LENGTH
 from protocol.kafka.acl import CLUSTER_NAME, WILDCARD, AclOperation, ResourceType
 
 CLUSTER_OPERATIONS = frozenset(
@@ -24,8 +26,15 @@ TOPIC_OPERATIONS = frozenset(
     }
 )  # fmt: skip
 GROUP_OPERATIONS = frozenset({AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE})
-MAX_KNOWN = 10_000
-"""Decisions that are cached for one connection."""
+KNOWN_BYTES = 3_000_000
+"""The bound of the decisions that are cached for one connection: more than 10,000 with usual names."""
+MAX_KNOWN_CHARACTERS = MAX_NAME_LENGTH
+"""Decisions on longer names are not cached. No topic has one, and a request may name what does not exist."""
+_DECISION_BYTES = 200
+"""What a decision takes without its name."""
+
+Decision = tuple[AclOperation, ResourceType, str]
+"""What is decided on."""
 
 
 class Policy(Protocol):
@@ -113,7 +122,10 @@ ALL_ALLOWED = AllAllowed()
 class Authorized:
     """The decisions of an authorizer for one principal on one connection. They are cached until anything changes."""
 
-    __slots__ = ("_authorizer", "_denials", "_denied", "_find_requester", "_known", "_requester", "_version", "version")
+    __slots__ = (
+        "_authorizer", "_denials", "_denied", "_find_requester", "_known", "_known_bytes", "_requester", "_version",
+        "version",
+    )  # fmt: skip
 
     def __init__(self, authorizer: Authorizer, find_requester: Callable[[], Requester], denials: DenialLog) -> None:
         """`find_requester` is called with the first request, when the client's address is known."""
@@ -124,7 +136,8 @@ class Authorized:
         self._denied: Denied | None = None
         """The last denied decision."""
         self._requester: Requester | None = None
-        self._known: dict[tuple[AclOperation, ResourceType, str], bool] = {}
+        self._known: dict[Decision, bool] = {}
+        self._known_bytes = 0
         self._version = -1
 
     @property
@@ -136,17 +149,28 @@ class Authorized:
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         version = self.version()
         if version != self._version:
-            self._known.clear()
+            self._forget()
             self._version = version
         key = (operation, resource_type, name)
         known = self._known.get(key)
         if known is None:
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            known = self._known[key] = self._authorizer.allows(self.requester, operation, resource_type, name)
+            known = self._authorizer.allows(self.requester, operation, resource_type, name)
+            if len(name) <= MAX_KNOWN_CHARACTERS:
+                self._remember(key, known)
         if not known:
             self._denied = key
         return known
+
+    def _remember(self, key: Decision, allowed: bool) -> None:
+        size_bytes = getsizeof(key[2]) + _DECISION_BYTES
+        if self._known_bytes + size_bytes > KNOWN_BYTES:
+            self._forget()
+        self._known[key] = allowed
+        self._known_bytes += size_bytes
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._known_bytes = 0
 
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
         allowed = self._authorizer.allows_any(self.requester, operation, resource_type)

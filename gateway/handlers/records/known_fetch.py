@@ -158,9 +158,12 @@ class KnownFetch:
         return asked.values()
 
     def _topic(self, encoded: bytes) -> str | uuid.UUID:
+        """Only names and ids of topics are remembered, not whatever a client names. Raises NotAtTail for others."""
         topic = self._topics.get(encoded)
         if topic is None:
+            topic = self._tails.rows.topic(encoded)
+            self._tails.known_topic(topic)
             if len(self._topics) >= MAX_TAILS:
                 self._topics.clear()
-            topic = self._topics[encoded] = self._tails.rows.topic(encoded)
+            self._topics[encoded] = topic
         return topic

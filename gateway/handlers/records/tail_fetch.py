@@ -144,12 +144,21 @@ class Tails:
         """The tail of a partition after `look`."""
         return self._tails[fetched]
 
-    def _find(self, fetched: FetchedPartition) -> _Tail:
-        """Raises NotAtTail if this gateway does not lead the partition, or its log is not open."""
-        key, partition, topics = fetched.topic, fetched.partition, self.cluster.topics
+    def known_topic(self, key: str | uuid.UUID | None) -> Topic:
+        """The topic with this name or id, as it is known here. Raises NotAtTail if there is none."""
+        topics = self.cluster.topics
         name = topics.cached_name(key) if isinstance(key, uuid.UUID) else key
         topic = None if name is None else topics.cached(name)
-        if key is None or name is None or topic is None or not 0 <= partition < topic.partitions:
+        if topic is None:
+            raise NotAtTail
+        return topic
+
+    def _find(self, fetched: FetchedPartition) -> _Tail:
+        """Raises NotAtTail if this gateway does not lead the partition, or its log is not open."""
+        key, partition = fetched.topic, fetched.partition
+        topic = self.known_topic(key)
+        name = topic.name
+        if key is None or not 0 <= partition < topic.partitions:
             raise NotAtTail
         log = self.cluster.logs.find(name, partition)
         if log is None or not self.cluster.fleet.leads(name, partition):

@@ -16,10 +16,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from gateway.errors import KafkaError
+from gateway.topics import topic_names
 from protocol.kafka.batch import BatchHeader
 from protocol.kafka.errors import ErrorCode
 
 MAX_REFUSED = 10_000
+"""For one connection. The name of a topic and what belongs to it take at most 600 bytes."""
 MAX_BEHIND = 4
 """An idempotent client has at most five batches of a partition in flight (KIP-98), including the refused one."""
 _SEQUENCES = 2**31
@@ -63,8 +65,8 @@ class RefusedBatches:
 
     def refuse(self, topic: str, partition: int, header: BatchHeader, code: ErrorCode) -> None:
         """The client gets ``code``. It will send the batch again if the error is retriable."""
-        if header.producer_id < 0 or code not in _SENT_AGAIN:
-            return
+        if header.producer_id < 0 or code not in _SENT_AGAIN or topic_names.invalid_reason(topic) is not None:
+            return  # what cannot be a topic has no order, and may have a long name
         key = _key(topic, partition, header)
         first = self._refused.get(key)
         if first is not None and _is_behind(header.base_sequence, first.sequence):

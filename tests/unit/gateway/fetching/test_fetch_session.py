@@ -1,5 +1,6 @@
 """Incremental fetch sessions (KIP-227)."""
 
+import uuid
 from collections.abc import Iterable
 
 import pytest
@@ -7,13 +8,14 @@ import pytest
 from gateway.errors import KafkaError
 from gateway.fetching import fetch_session
 from gateway.fetching.fetch_session import MAX_EPOCH, FetchedPartition, FetchSession, FetchSessions, Key
+from gateway.topics.topic_names import MAX_NAME_LENGTH
 from protocol.kafka.errors import ErrorCode
 
 OWNER = "/10.0.0.1"
 
 
-def part(partition: int, offset: int = 0) -> FetchedPartition:
-    return FetchedPartition("t", partition, offset, 1_000, -1, -1)
+def part(partition: int, offset: int = 0, topic: str = "t") -> FetchedPartition:
+    return FetchedPartition(topic, partition, offset, 1_000, -1, -1)
 
 
 def create(sessions: FetchSessions, *parts: FetchedPartition) -> FetchSession:
@@ -139,3 +141,29 @@ def test_several_old_sessions_make_room_for_a_large_one(monkeypatch: pytest.Monk
     small = [create(sessions, part(0), part(1)) for _ in range(3)]
     create(sessions, *map(part, range(4)))
     assert [sessions.find(OWNER, each.session_id) is None for each in small] == [True, True, False]
+
+
+def test_names_count_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of topics that do not exist are kept, too: they are answered with an error until they exist."""
+    monkeypatch.setattr(fetch_session, "PARTITIONS_PER_SESSION", 50)
+    sessions, long = FetchSessions(2), "x" * 30_000  # as much as 100 partitions
+    assert sessions.create(OWNER, [part(0, topic=long)], uses_topic_ids=False) is None
+    half = "x" * 15_000
+    first = create(sessions, part(0, topic=half), part(0))
+    assert sessions.create(OWNER, [part(0, topic=half)], uses_topic_ids=False) is None
+    with pytest.raises(KafkaError) as raised:
+        resume(sessions, first, 1, part(1, topic=half))
+    assert raised.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    second = create(sessions, part(0, topic=half), part(0))
+    resume(sessions, second, 1, part(0, 5, topic=half))
+    resume(sessions, second, 2, forgotten=[(half, 0)])
+    create(sessions, part(0, topic=half))
+
+
+def test_every_topic_that_can_exist_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_session, "PARTITIONS_PER_SESSION", 2)
+    sessions = FetchSessions(1)
+    create(sessions, *(part(number, topic="x" * MAX_NAME_LENGTH) for number in range(2)))
+    sessions = FetchSessions(1)
+    by_id = (FetchedPartition(uuid.uuid4(), number, 0, 1_000, -1, -1) for number in range(2))
+    assert sessions.create(OWNER, by_id, uses_topic_ids=True) is not None

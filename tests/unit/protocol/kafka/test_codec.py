@@ -24,7 +24,7 @@ from protocol.kafka.codec import (
 from protocol.kafka.fields import MAX_STRING_BYTES
 from protocol.kafka.lengths import varint
 from protocol.kafka.messages.cluster import ApiVersionsRequest
-from protocol.kafka.messages.groups import ConsumerGroupDescribeResponse
+from protocol.kafka.messages.groups import ConsumerGroupDescribeResponse, SyncGroupRequest
 from protocol.kafka.messages.topics import MetadataRequest
 from protocol.kafka.value_counts import count_values, has_more_rows
 from tests.support.schema_values import (
@@ -241,9 +241,8 @@ def test_bytes_may_be_longer_than_strings() -> None:
     long = bytes(MAX_STRING_BYTES + 1)
     row = {"member_id": "m", "assignment": long}
     value = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None, "assignments": [row]}
-    api = APIS[14]
-    body = encode(api.request, 5, {**value, "protocol_type": None, "protocol_name": None})
-    assert decode_request(api.request, 5, memoryview(body), 0).assignments[0].assignment == long
+    body = encode(SyncGroupRequest, 5, {**value, "protocol_type": None, "protocol_name": None})
+    assert decode_request(SyncGroupRequest, 5, memoryview(body), 0).assignments[0].assignment == long
 
 
 def test_null_where_the_schema_allows_it() -> None:

@@ -8,6 +8,10 @@ import pytest
 
 from gateway.handlers.records import known_fetch
 from gateway.handlers.records.known_fetch import MAX_FRAME_BYTES
+from gateway.topics.topic_names import MAX_NAME_LENGTH
+from protocol.kafka.api_key import ApiKey
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.fields import MAX_STRING_BYTES
 from protocol.kafka.handwritten.fetch_rows import FIRST_TOPIC_ID_VERSION
 from tests.unit.gateway.handlers.both_ways import OTHER, TOPIC, Way
 from tests.unit.gateway.handlers.records.fetches import (
@@ -142,6 +146,33 @@ async def test_a_session_of_which_partitions_are_removed_and_added(both: Fetches
         going_on(version, 7, {TOPIC: [part(END), part(END, index=1)]}), going_on(version, 8, {"unknown": [part(0)]}),
         going_on(version, 9), taken=4,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [11, 12])
+@pytest.mark.parametrize("length", [MAX_NAME_LENGTH + 1, MAX_STRING_BYTES])
+async def test_a_session_answers_each_time_what_is_no_topic(both: Fetches, version: int, length: int) -> None:
+    name = "x" * length
+    frames = [opening(version), going_on(version, 1, {name: [part(0)]}), going_on(version, 2), going_on(version, 3)]
+    _, *answers = await both.take(*frames, taken=0)
+    row = (0).to_bytes(4, "big") + ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.to_bytes(2, "big")
+    for answer in answers:
+        _, _, after = answer.partition(name.encode())
+        assert after[1 if version == 12 else 4 :].startswith(row)
+
+
+@pytest.mark.parametrize("version", [11, 12])
+async def test_only_topics_are_remembered(both: Fetches, version: int) -> None:
+    """A client can name any number of others, and a name may be as long as the longest request that is looked at."""
+    await both.ask(one(version, 0), one(version, 3))
+    handler: Any = both.straight.client.connection._pipeline._handler
+    while not hasattr(handler, "_known"):
+        handler = handler._handler
+    known = handler._known[ApiKey.Fetch]._known
+    frames = [fetch(version, {f"{n}".ljust(length, "x"): [part(0)]}) for n, length in enumerate((9, 200, 16_000))]
+    assert max(map(len, frames)) < MAX_FRAME_BYTES
+    await both.take(*frames, one(version, 6), taken=1)
+    assert {*known._topics.values()} == {TOPIC}
+    assert [fetched.topic for fetched in known._known.values()] == [TOPIC]
 
 
 @pytest.mark.parametrize("version", [11, 17])

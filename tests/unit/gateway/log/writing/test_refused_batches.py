@@ -6,6 +6,7 @@ import pytest
 
 from gateway.errors import KafkaError
 from gateway.log.writing.refused_batches import MAX_REFUSED, RefusedBatches
+from gateway.topics.topic_names import MAX_NAME_LENGTH
 from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
@@ -108,6 +109,17 @@ def test_only_what_will_come_again_is_remembered(header: BatchHeader, code: Erro
     refused = RefusedBatches()
     refused.refuse("t", 0, header, code)
     refused.check("t", 0, header._replace(base_sequence=5))
+
+
+@pytest.mark.parametrize("topic", ["x" * (MAX_NAME_LENGTH + 1), "x" * 30_000, "\U0001f600", ""], ids=len)
+def test_what_cannot_be_a_topic_is_not_remembered(topic: str) -> None:
+    """Its batches are never written, so they have no order; and a name may have 32 KB."""
+    refused = RefusedBatches()
+    refused.refuse(topic, 0, batch(0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    refused.check(topic, 0, batch(5))
+    assert len(refused) == 0
+    refused.refuse("x" * MAX_NAME_LENGTH, 0, batch(0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert len(refused) == 1
 
 
 def test_memory_is_bounded() -> None:
