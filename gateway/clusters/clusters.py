@@ -34,6 +34,7 @@ from gateway.dispatch import ServedCluster
 from gateway.fleet.cluster_view import ClusterView
 from gateway.fleet.fleet import Fleet
 from gateway.namespace import UnsupportedCluster, prepare_namespaces
+from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.cluster import Cluster, ClusterRefused, Usage
 from gateway.requests.context import Listener, Principal
@@ -47,8 +48,12 @@ REMINDERS = 3
 """The number of reminders to each gateway within the idle time, for a cluster that is used here."""
 TRY_AGAIN_S = 3.0
 """After a failure, there is no other attempt for this time: refused clients reconnect at once."""
+MAX_FAILED = 1_000
+"""Failures that are remembered for this time: clients may name clusters that cannot be opened, one after the other."""
 
 log = structlog.get_logger()
+sparse_log = SparseLog(log, lines=LINES_PER_S)
+"""Of what clients can cause by their choice of a cluster."""
 
 
 class Clusters:
@@ -65,13 +70,13 @@ class Clusters:
         self._open: dict[str, ServedCluster] = {}
         self._opening: dict[str, asyncio.Task[ServedCluster]] = {}
         self._failed: dict[str, tuple[float, str]] = {}
-        """When and why opening failed."""
+        """When and why opening failed, at most `MAX_FAILED`."""
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._views: dict[str, ClusterView] = {}
         self._asked_s: dict[str, float] = {}
-        """When each was last requested, by a client or another gateway, or used."""
+        """When each of `_made` was last requested, by a client or another gateway, or used."""
         self._used_s: dict[str, float] = {}
-        """When clients of this gateway, or their transactions, last used it."""
+        """When clients of this gateway, or their transactions, last used each of `_made`."""
         self._usage_before: dict[str, Usage] = {}
         """The usage of closed clusters: their counters continue when they are opened again."""
         self._idle_s = config.kafka.cluster_limits.idle_ms / 1_000
@@ -114,9 +119,15 @@ class Clusters:
             name = choose(self._config, listener.cluster, principal, asked, is_own_user=is_own_user)
         if name is None:
             return self._own
+        served = await self.open(name)
         if listener.name != FORWARDING_LISTENER:
-            self._used_s[name] = _now()
-        return await self.open(name)
+            self._note(self._used_s, name)
+        return served
+
+    def _note(self, times_s: dict[str, float], name: str) -> None:
+        """Only of what is there: anybody may name clusters that cannot be opened."""
+        if name in self._made:
+            times_s[name] = _now()
 
     async def home(self, listener: Listener, user: str) -> ServedCluster | None:
         """The cluster whose own users may have this name. Raises ClusterRefused."""
@@ -125,7 +136,7 @@ class Clusters:
 
     async def open(self, name: str) -> ServedCluster:
         """Open a cluster, once for all callers. Raises ClusterRefused."""
-        self._asked_s[name] = _now()
+        self._note(self._asked_s, name)
         found = self._open.get(name)
         if found is not None:
             return found
@@ -169,9 +180,12 @@ class Clusters:
 
     def _brought_up(self, name: str, opening: asyncio.Task[ServedCluster]) -> None:
         del self._opening[name]
+        self._note(self._asked_s, name)  # those who asked for it have waited until now
         if not opening.cancelled() and (error := opening.exception()) is not None:
             self._failed[name] = (_now(), str(error))
-            log.warning("cannot open cluster", cluster=name, error=str(error))
+            if len(self._failed) > MAX_FAILED:
+                del self._failed[next(iter(self._failed))]
+            sparse_log.warning("cannot open cluster", cluster=name, error=str(error))
 
     # Opening without clients
 

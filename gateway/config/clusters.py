@@ -12,6 +12,8 @@ from gateway.config.listeners import NAME, Section
 
 SYSTEM_SUFFIX = "-gateway"
 """The suffix of the namespace with the state of a namespace's gateways."""
+MAX_NAME_CHARACTERS = 512
+"""The limit of `tenant/namespace`. Pulsar has none, but clients may name any cluster, and what they name is kept."""
 HOST = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"
 """In lower case, because host names are case-insensitive."""
 _NAMESPACE = re.compile(f"{NAME}/{NAME}")
@@ -65,6 +67,8 @@ def section_of(clusters: Iterable[ClusterSection], own: Collection[str], name: s
     `own` are the fleet's own namespaces. A namespace with the state of gateways cannot be a cluster, and the state of a
     cluster cannot be in a namespace that is served.
     """
+    if len(name) > MAX_NAME_CHARACTERS:
+        return None
     if not _NAMESPACE.fullmatch(name) or name.endswith(SYSTEM_SUFFIX) or {name, name + SYSTEM_SUFFIX} & {*own}:
         return None
     by_name = {each.namespace: each for each in clusters}

@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.clusters import clusters as module
+from gateway.clusters.clusters import Clusters
 from gateway.clusters.configs import of_cluster, with_share
+from gateway.config.clusters import MAX_NAME_CHARACTERS
 from gateway.config.gateway_config import FORWARDING_LISTENER, Config
 from gateway.namespace import UnsupportedCluster
+from gateway.observability.logs import LINES_PER_S, MAX_FACT_CHARACTERS, SparseLog
 from gateway.requests.cluster import Cluster, ClusterRefused
 from gateway.requests.context import ANONYMOUS, Listener
 from gateway.security.pulsar_authorizer import InvalidAuthorizer
 from tests.unit.gateway.clusters.cluster_scene import ALICE, CONFIG, OWN, FakeServices, FakeView, Scene, until
 from tests.unit.gateway.fleet.fleet_scene import member_of
+
+OUTSIDE = Listener("outside")
 
 
 @pytest.fixture
@@ -83,6 +89,53 @@ async def test_rights_that_cannot_be_loaded_are_loaded_again(
     scene.rights_error = None
     assert (await scene.clusters.open("acme/x")).cluster is FakeServices.made[0].served.cluster
     assert len(FakeServices.made) == 1
+    await scene.clusters.stop()
+
+
+def kept(clusters: Clusters) -> set[str]:
+    by_name = (clusters._asked_s, clusters._used_s, clusters._made, clusters._views, clusters._opening)
+    return {name for names in by_name for name in names}
+
+
+async def test_nothing_is_kept_of_what_cannot_be_opened(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody in `users` of `acme/*` may name any namespace."""
+    monkeypatch.setattr(module, "MAX_FAILED", 3)
+    scene.error = UnsupportedCluster("there is no such namespace")
+    for number in range(10):
+        name = f"acme/{number}"
+        listeners = (OUTSIDE, Listener(FORWARDING_LISTENER), OUTSIDE)
+        entering = (scene.clusters.enter(each, ALICE, name) for each in listeners)
+        refused = await asyncio.gather(*entering, return_exceptions=True)
+        assert [type(each) for each in refused] == [ClusterRefused] * 3
+    assert len(scene.prepared) == 10 and not kept(scene.clusters)
+    assert [*scene.clusters.failures] == ["acme/7", "acme/8", "acme/9"]
+    for name in ("nowhere/x", "acme/9"):
+        with pytest.raises(ClusterRefused):
+            await scene.clusters.open(name)
+    assert len(scene.prepared) == 10 and not kept(scene.clusters)
+    await scene.clusters.stop()
+
+
+async def test_a_longer_name_is_no_cluster(scene: Scene) -> None:
+    longest = "acme/".ljust(MAX_NAME_CHARACTERS, "x")
+    for listener in (OUTSIDE, Listener(FORWARDING_LISTENER)):
+        with pytest.raises(ClusterRefused, match="cluster is not served"):
+            await scene.clusters.enter(listener, ALICE, longest + "x")
+    assert not scene.prepared and not kept(scene.clusters) and not scene.clusters.failures
+    assert await scene.clusters.enter(OUTSIDE, ALICE, longest)
+    await scene.clusters.stop()
+
+
+async def test_failures_have_few_short_lines(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "sparse_log", SparseLog(module.log, lambda: 0, LINES_PER_S))
+    with capture_logs() as lines:
+        for number in range(LINES_PER_S + 10):
+            scene.error = UnsupportedCluster("no" * MAX_FACT_CHARACTERS)
+            with pytest.raises(ClusterRefused):
+                await scene.clusters.open(f"acme/{number}")
+    found = [line for line in lines if line["event"] == "cannot open cluster"]
+    assert [line["cluster"] for line in found] == [f"acme/{number}" for number in range(LINES_PER_S)]
+    assert {len(line["error"]) for line in found} == {MAX_FACT_CHARACTERS}
     await scene.clusters.stop()
 
 
@@ -281,6 +334,37 @@ async def test_the_gateway_stops_while_one_is_closed(scene: Scene, time: Time) -
     services.may_stop.set()
     await stopping
     assert services.stopped
+
+
+@pytest.mark.parametrize("waits_for", ["may_prepare", "rights"])
+async def test_one_that_opens_slowly_is_not_closed_at_once(scene: Scene, time: Time, waits_for: str) -> None:
+    getattr(scene, waits_for).clear()
+    scene.clusters.start()
+    asking = asyncio.ensure_future(scene.clusters.open("acme/x"))
+    await time.pass_(IDLE_S * 1.1)
+    getattr(scene, waits_for).set()
+    await asking
+    await time.pass_(IDLE_S * 0.9)
+    assert "acme/x" in scene.clusters._open and not FakeServices.made[0].stopped
+    await time.pass_(IDLE_S * 0.2)
+    assert FakeServices.made[0].stopped
+    await scene.clusters.stop()
+
+
+@pytest.mark.parametrize("by_client", [True, False])
+async def test_a_client_that_waits_for_the_opening_uses_the_cluster(scene: Scene, time: Time, by_client: bool) -> None:
+    """Also if another gateway has asked for it first; and that gateway alone does not use it here."""
+    scene.members.append(member_of("b", 1).model_copy(update={"clusters": ("acme/*",)}))
+    scene.may_prepare.clear()
+    scene.clusters.start()
+    listeners = [Listener(FORWARDING_LISTENER), *([OUTSIDE] if by_client else [])]
+    entering = [asyncio.ensure_future(scene.clusters.enter(each, ALICE, "acme/x")) for each in listeners]
+    await until(lambda: bool(scene.prepared))
+    scene.may_prepare.set()
+    await asyncio.gather(*entering)
+    await turns()
+    assert FakeServices.made[0].opened_at == ["b"] * by_client
+    await scene.clusters.stop()
 
 
 async def test_a_cluster_whose_acls_are_never_loaded_is_closed(scene: Scene, time: Time) -> None:
