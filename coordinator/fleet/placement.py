@@ -11,7 +11,9 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 MAX_REMEMBERED = 100_000
-"""Clients may ask for names of topics that do not exist, so the cache is bounded."""
+"""Clients may ask for names of topics that do not exist, so the cache is bounded. A partition counts as one."""
+NAME_BYTES = 300
+"""A name counts as one more for each of these bytes."""
 MAX_REMEMBERED_LENGTH = 1_024
 """Of a topic's name with its tenant and namespace. Longer names, which no topic has, are not remembered."""
 _MASK = 2**64 - 1
@@ -42,22 +44,30 @@ class Placement:
 
     def forget(self, topic: str) -> None:
         """The topic was deleted."""
-        self._count -= len(self._leaders.pop(topic, ()))
+        numbers = self._leaders.pop(topic, None)
+        if numbers is not None:
+            self._count -= len(numbers) + _size(topic)
 
     def _remember(self, topic: str, number: int, leader: int | None) -> None:
         if len(topic) > MAX_REMEMBERED_LENGTH:
             return
-        if self._count >= MAX_REMEMBERED:
+        added = 1 if topic in self._leaders else 1 + _size(topic)
+        if self._count + added > MAX_REMEMBERED:
             self._leaders.clear()
-            self._count = 0
+            self._count, added = 0, 1 + _size(topic)
         self._leaders.setdefault(topic, {})[number] = leader
-        self._count += 1
+        self._count += added
 
     def _highest(self, topic: str, number: int) -> int | None:
         if len(self._seeds) <= 1:
             return self._seeds[0][1] if self._seeds else None
         partition = _hash(b"%d %s" % (number, topic.encode()))
         return max((_mix(seed ^ partition), node_id) for seed, node_id in self._seeds)[1]
+
+
+def _size(topic: str) -> int:
+    """What a name counts as: a character that is not ASCII may take four bytes."""
+    return len(topic) * (1 if topic.isascii() else 4) // NAME_BYTES
 
 
 def _hash(name: bytes) -> int:

@@ -67,3 +67,19 @@ def test_names_that_no_topic_has_are_not_remembered() -> None:
         key = PartitionKey("t" * length, 0)
         assert found.leader(key) == found.leader(key) == Placement((0, 1, 2)).leader(key)
     assert len(found._leaders) == 2
+
+
+@pytest.mark.parametrize("letter", ["x", "\U0001f600"])
+def test_long_names_count_by_their_bytes(monkeypatch: pytest.MonkeyPatch, letter: str) -> None:
+    monkeypatch.setattr(placement, "MAX_REMEMBERED", 100)
+    found, most = Placement((0, 1, 2)), 0
+    for number in range(200):
+        found.leader(PartitionKey(f"{number}".ljust(placement.MAX_REMEMBERED_LENGTH, letter), 0))
+        most = max(most, len(found._leaders))
+    size_bytes = most * len(letter.encode()) * placement.MAX_REMEMBERED_LENGTH
+    assert 0 < size_bytes <= 100 * placement.NAME_BYTES
+    for topic in [*found._leaders]:
+        found.leader(PartitionKey(topic, 1))
+        found.forget(topic)
+        found.forget(topic)
+    assert found._count == 0
