@@ -119,7 +119,9 @@ class FetchRelay:
         """A full fetch ends the session before it."""
         if call.request.isolation_level not in ISOLATION_LEVELS:
             return None
-        self._asked, self._asked_topics, self._asked_epoch = named, topics, epoch
+        self._asked, self._asked_topics, self._asked_epoch = {}, frozenset(), epoch
+        if leader is not None:  # otherwise nobody answers it as a whole, and it would be kept
+            self._asked, self._asked_topics = named, topics
         known, self._session = self._session, None
         if leader is not None and (known is None or known.session_id != call.request.session_id):
             call.cluster.fetch_sessions.close(call.client.host, call.request.session_id)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gateway import fan_out
 from gateway.forwarding import fetch_relay
+from gateway.forwarding.fetch_relay import FetchRelay
 from gateway.handlers.records import fetch as fetch_handler
 from protocol.kafka.buffers import RecordChunks
 from protocol.kafka.codec import decode_request, parse_header
@@ -112,6 +113,15 @@ async def test_a_session_is_its_leader_s(version: int) -> None:
         assert (sent[:4], sent[8:]) == (asked.frame[:4], asked.frame[8:])
         scene.links[1].answer(epoch, version, fetched(1))
         await asked.answer()
+
+
+@pytest.mark.parametrize("partitions", [[1, 2], [0]], ids=["of several leaders", "of this gateway"])
+async def test_nothing_is_kept_of_a_fetch_that_is_not_relayed(partitions: list[int]) -> None:
+    """Its partitions may have any names, and the next fetch may never come."""
+    scene = Scene()
+    await fetch(scene, partitions, epoch=0)
+    relay: FetchRelay = cast(Any, scene.forwarder)._fetch_relay
+    assert not relay._asked and not relay._asked_topics
 
 
 async def test_a_client_that_starts_over_leaves_no_session_at_its_leader() -> None:
