@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gateway.coordination.mirror.names import subscription_name
 from gateway.topics.topic_names import INTERNAL_TOPICS, to_pulsar
 from protocol.kafka.acl import AclOperation, ResourceType
 
@@ -80,7 +81,8 @@ class Grants:
             return True
         return self.wildcards and any(action in actions for key, actions in granted.items() if _matches(key, role))
 
-    def _may_subscribe(self, role: str, subscription: str) -> bool:
+    def _may_subscribe(self, role: str, group_id: str) -> bool:
+        subscription = subscription_name(group_id)
         roles = self.of_subscriptions.get(subscription)
         if roles and role not in roles:
             return False

@@ -61,6 +61,23 @@ def test_in_prefix_mode_a_groups_name_begins_with_the_role() -> None:
     assert grants.allows("reader", READ, GROUP, "reader-1") and not grants.allows("reader", READ, GROUP, "free")
 
 
+@pytest.mark.parametrize(
+    ("group", "subscription"), [("orders daily", "orders~20daily"), ("__compaction", "~5F_compaction"), ("", "~")]
+)
+def test_the_roles_of_a_group_are_those_of_its_subscription(group: str, subscription: str) -> None:
+    """Pulsar checks the name of the subscription that mirrors the group."""
+    granted = POLICIES["auth_policies"] | {"subscription_auth_roles": {subscription: ["other"], "free": []}}
+    assert not grants_of(NAMESPACE, {"auth_policies": granted}, []).allows("reader", READ, GROUP, group)
+    granted = granted | {"subscription_auth_roles": {subscription: ["reader"], group: ["other"]}}
+    assert grants_of(NAMESPACE, {"auth_policies": granted}, []).allows("reader", READ, GROUP, group)
+
+
+def test_in_prefix_mode_the_subscription_begins_with_the_role() -> None:
+    """As in Pulsar, a role whose name no subscription can begin with may use no group."""
+    policies = {"auth_policies": {"namespace_auth": {"our reader": ["consume"]}}, "subscription_auth_mode": "Prefix"}
+    assert not grants_of(NAMESPACE, policies, []).allows("our reader", READ, GROUP, "our reader")
+
+
 class Scene:
     """An authorizer with a Pulsar and a clock of the test."""
 
