@@ -12,7 +12,8 @@
 A user that was created in a cluster (SCRAM) uses this cluster, also if another user has the same name.
 
 A principal that sections name may use their clusters. Any other principal may use the fleet's own cluster, and those of
-everybody (`*`). Super users may use all clusters. A client that has not logged in may use its listener's cluster.
+everybody (`*`). Super users may use all clusters. A client that has not logged in may use its listener's cluster;
+a client that has logged in with the name of such clients may use none.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from collections.abc import Iterable
 
 from gateway.config.clusters import ClusterSection, section_of
 from gateway.config.gateway_config import Config
+from gateway.config.security import ANONYMOUS_NAME
 from gateway.requests.cluster import ClusterRefused
-from gateway.requests.context import ANONYMOUS, Principal
+from gateway.requests.context import Principal
 
 EVERYBODY = "*"
 
@@ -36,8 +38,10 @@ def choose(
     """
     if fixed is not None and asked is not None and asked != fixed:
         raise ClusterRefused("cluster differs from the listener's")
-    is_super = principal != ANONYMOUS and str(principal) in config.authorization.super_users
-    naming = [] if is_super or principal == ANONYMOUS else _naming(config.kafka.clusters, principal)
+    if principal.has_logged_in and principal.name == ANONYMOUS_NAME:
+        raise ClusterRefused("the name of clients without login")
+    is_super = principal.has_logged_in and str(principal) in config.authorization.super_users
+    naming = [] if is_super or not principal.has_logged_in else _naming(config.kafka.clusters, principal)
     name = fixed or asked or _only(naming)
     if name is None or name == config.pulsar.full_namespace:
         if naming:
@@ -46,7 +50,7 @@ def choose(
     section = section_of(config.kafka.clusters, config.pulsar.both_namespaces, name)
     if section is None:
         raise ClusterRefused("cluster is not served")
-    if not (is_own_user or is_super or (fixed == name if principal == ANONYMOUS else _may_use(section, naming))):
+    if not (is_own_user or is_super or (_may_use(section, naming) if principal.has_logged_in else fixed == name)):
         raise ClusterRefused("cluster is not permitted")
     return name
 

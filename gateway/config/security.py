@@ -10,6 +10,9 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from gateway.config.listeners import Section, is_loopback
 
+ANONYMOUS_NAME = "ANONYMOUS"
+"""Kafka's name for clients that have not logged in. Nobody can log in with it: rights and quotas are given to names."""
+
 
 class TokensSection(Section):
     """Tokens of clients: Pulsar's own tokens, or those of an identity provider. Configure the keys that sign them."""
@@ -61,6 +64,13 @@ class SecuritySection(Section):
     max_reauth_ms: int = Field(default=3_600_000, ge=0)
     """Kafka's `connections.max.reauth.ms`: after this time a client has to log in again on its connection (KIP-368); a
     client that does not support this is disconnected. With 0 a client has to do so only when its token expires."""
+
+    @field_validator("users")
+    @classmethod
+    def _can_log_in(cls, users: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        if ANONYMOUS_NAME in users:
+            raise ValueError(f"{ANONYMOUS_NAME} is the name of clients that have not logged in")
+        return users
 
 
 class AuthorizationSection(Section):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.config.listeners import ListenerSection
+from gateway.config.security import ANONYMOUS_NAME
 from gateway.requests.context import ANONYMOUS, MAX_NAME_BYTES, Principal
 from protocol.x509.principal_rules import parse_rules
 
@@ -33,8 +34,10 @@ class CertificateNames:
         if self._rules is None:
             return ANONYMOUS
         name = self._rules.name(distinguished_name)
-        principal = None if name is None else Principal(name=name)
-        return None if principal is None or principal.name_bytes > MAX_NAME_BYTES else principal
+        if name is None or name == ANONYMOUS_NAME:  # a rule must not make the name of clients without a certificate
+            return None
+        principal = Principal(name=name)
+        return None if principal.name_bytes > MAX_NAME_BYTES else principal
 
     def _subject(self, certificate: bytes) -> str | None:
         try:

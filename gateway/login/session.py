@@ -13,6 +13,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
+from gateway.config.security import ANONYMOUS_NAME
 from gateway.dispatch import Dispatcher, ServedCluster
 from gateway.handlers.cluster.api_versions import UnknownVersion
 from gateway.login.audit import LoginAudit
@@ -209,6 +210,8 @@ class LoginSession:
 
     def _check_principal(self, principal: Principal) -> None:
         """Raises LoginFailed."""
+        if principal.name == ANONYMOUS_NAME:  # it would have the rights of clients that have not logged in
+            raise LoginFailed("the name of clients without login", plain.WRONG if self._is_plain else None)
         if principal.name_bytes > MAX_NAME_BYTES:
             text = f"The name has {principal.name_bytes} bytes. The limit is {MAX_NAME_BYTES}."
             raise LoginFailed("name too long", f"Authentication failed: {text}")
@@ -229,10 +232,14 @@ class LoginSession:
             else:
                 raise ClusterRefused("cluster is not served")
         except ClusterRefused as refused:
-            raise LoginFailed(str(refused), plain.WRONG if self._mechanism == plain.NAME else "") from refused
+            raise LoginFailed(str(refused), plain.WRONG if self._is_plain else "") from refused
         if self._served is not None and self._served is not served:
             raise LoginFailed("cluster changed")
         self._served = served
+
+    @property
+    def _is_plain(self) -> bool:
+        return self._mechanism == plain.NAME
 
     def _begin_session(self, identity: Identity) -> int:
         """Return the session's lifetime in milliseconds; 0 if the session never ends."""

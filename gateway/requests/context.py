@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, ip_address
 from itertools import count
 
+from gateway.config.security import ANONYMOUS_NAME
 from gateway.log.writing.refused_batches import RefusedBatches
 from gateway.requests.cluster import Cluster
 from gateway.requests.policy import ALL_ALLOWED, Charges, Policy
@@ -89,7 +90,9 @@ class Principal:
     """A principal as Kafka names it."""
 
     type: str = "User"
-    name: str = "ANONYMOUS"
+    name: str = ANONYMOUS_NAME
+    has_logged_in: bool = True
+    """Also by a certificate. The name does not tell it."""
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"
@@ -102,10 +105,10 @@ class Principal:
     def named(text: str) -> Principal:
         """The reverse of `str`."""
         kind, _, name = text.partition(":")
-        return Principal(kind, name)
+        return ANONYMOUS if text == str(ANONYMOUS) else Principal(kind, name)
 
 
-ANONYMOUS = Principal()
+ANONYMOUS = Principal(has_logged_in=False)
 """A client that has not logged in, or does not need to."""
 GATEWAY = Principal("Gateway", "")
 """Another gateway, or a client of it that it does not name."""

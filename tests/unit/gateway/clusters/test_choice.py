@@ -84,6 +84,9 @@ def test_permitted_clusters(principal: str | None, fixed: str | None, asked: str
         ("nobody", None, "nowhere/all"),
         ("nobody", "closed/all", None),
         ("ANONYMOUS", None, "acme/orders"),
+        ("ANONYMOUS", "acme/orders", None),
+        ("ANONYMOUS", "open/all", None),
+        ("ANONYMOUS", None, None),
         (None, None, "acme/orders"),
     ],
 )

@@ -125,7 +125,10 @@ def test_networks_are_texts_in_a_file(tmp_path: Path) -> None:
     assert [str(network) for network in config.fleet.forwarding.trusted_peers] == ["10.2.3.4/32"]
 
 
-@pytest.mark.parametrize(("user", "password"), [("alice", ""), ("", "canary"), ("alice", 5), ("alice", ["canary"])])
+@pytest.mark.parametrize(
+    ("user", "password"),
+    [("alice", ""), ("", "canary"), ("alice", 5), ("alice", ["canary"]), ("ANONYMOUS", "canary")],
+)
 def test_users_that_cannot_log_in_are_refused(tmp_path: Path, user: str, password: object) -> None:
     """A password from an unset variable would let everyone in with SCRAM."""
     file = tmp_path / "gateway.toml"

@@ -368,6 +368,21 @@ async def test_a_name_has_a_longest_size(
         assert answer["error_code"] == 0 and scene.last.principal == Principal(name=name)
 
 
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+async def test_nobody_logs_in_with_the_name_of_clients_without_login(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch, mechanism: str
+) -> None:
+    """Such a client would have the rights that ACLs give to clients without a login."""
+    without_waiting(monkeypatch)
+    scene = Scene(tokens=await verifier_of(issuer))
+    await scene.shake_hands(mechanism)
+    token = issuer.token("ANONYMOUS")
+    message = f"\0\0token:{token}" if mechanism == "PLAIN" else f"n,,\x01auth=Bearer {token}\x01\x01"
+    answer = await scene.authenticate(message.encode())
+    assert answer["error_code"] == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert scene.last.principal is None and scene.last.ends and scene.counted(mechanism, "failed") == 1
+
+
 GENERIC = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
 
 

@@ -339,6 +339,8 @@ async def test_names_in_certificates(lab: Lab) -> None:
     assert names("required", "RULE:^CN=bob$/x/").principal(certificate) is None
     assert names("required", f"RULE:^CN=alice.*$/{'x' * MAX_NAME_BYTES}/").principal(certificate) is not None
     assert names("required", f"RULE:^CN=alice.*$/{'x' * MAX_NAME_BYTES}x/").principal(certificate) is None
+    for rules in ("RULE:^CN=alice.*$/ANONYMOUS/", "RULE:^CN=alice.*$/anonymous/U"):
+        assert names("requested", rules).principal(certificate) is None, "the name of clients without a login"
     assert names("required").principal(None) is None
     assert names("requested").principal(None) == ANONYMOUS == names("none").principal(certificate)
     assert names("required", "RULE:^CN=bob$/x/", "SASL_SSL").principal(certificate) == ANONYMOUS
