@@ -37,6 +37,7 @@ class Scene:
         entrance: Entrance | None = None,
     ) -> None:
         self.metrics = Metrics()
+        self.entrance = entrance
         fleet = SimpleNamespace(epoch=0, transaction_version=0, incarnation="")
         cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=self.metrics, fleet=fleet))
         self.mechanisms = Mechanisms(USERS, tokens)

@@ -12,7 +12,7 @@ from gateway.dispatch import ServedCluster
 from gateway.login.credentials import ConfiguredUsers
 from gateway.requests.cluster import Cluster, ClusterRefused
 from gateway.requests.context import Listener, Principal
-from protocol.sasl.scram import ScramMechanism
+from protocol.sasl.scram import MIN_ITERATIONS, ScramCredential, ScramMechanism, credential_of
 from tests.support.tokens import Issuer
 from tests.unit.gateway.login.login_scene import PASSWORD, USER, Scene, without_waiting
 from tests.unit.gateway.login.test_tokens import verifier_of
@@ -170,6 +170,45 @@ async def test_no_tenant_takes_the_name_of_a_configured_user() -> None:
     assert (await Scene(entrance=entrance).log_in(USER, "another"))["error_code"] != 0
     assert (await Scene(entrance=entrance).log_in(USER, PASSWORD))["error_code"] == 0
     assert entrance.own_users == []
+
+
+class OneUser:
+    """A store with one user, who has one password."""
+
+    def __init__(self, user: str, mechanism: ScramMechanism, password: str) -> None:
+        self._key = user, mechanism
+        self._credential = credential_of(mechanism, password, b"salt", MIN_ITERATIONS)
+
+    def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        return self._credential if (user, mechanism) == self._key else None
+
+
+def two_daves(of_cluster: ScramMechanism) -> Scene:
+    """`dave` of the cluster has one mechanism only, and the one of the fleet's own cluster the other."""
+    entrance = FakeEntrance()
+    config = SimpleNamespace(pulsar=SimpleNamespace(full_namespace=FIRST))
+    of_tenant = SimpleNamespace(config=config, security=OneUser("dave", of_cluster, TENANTS_PASSWORD))
+    entrance.served[FIRST] = ServedCluster(cast(Cluster, of_tenant))
+    entrance.homes["dave"] = FIRST
+    scene = Scene(entrance=entrance)
+    other = next(each for each in ScramMechanism if each is not of_cluster)
+    scene.mechanisms.own = OneUser("dave", other, PASSWORD)
+    return scene
+
+
+@pytest.mark.parametrize("of_cluster", list(ScramMechanism))
+async def test_a_user_of_the_cluster_hides_another_one_for_all_mechanisms(of_cluster: ScramMechanism) -> None:
+    assert (await two_daves(of_cluster).log_in("dave", PASSWORD))["error_code"] != 0
+    for mechanism in ScramMechanism:
+        assert (await scram(two_daves(of_cluster), "dave", PASSWORD, mechanism))["error_code"] != 0
+
+
+@pytest.mark.parametrize("of_cluster", list(ScramMechanism))
+async def test_a_user_of_the_cluster_logs_in_with_the_password_that_it_has(of_cluster: ScramMechanism) -> None:
+    scene = two_daves(of_cluster)
+    assert (await scene.log_in("dave", TENANTS_PASSWORD))["error_code"] == 0
+    assert cast(FakeEntrance, scene.entrance).entered == [("dave", FIRST)]
+    assert (await scram(two_daves(of_cluster), "dave", TENANTS_PASSWORD, of_cluster))["error_code"] == 0
 
 
 async def test_a_cluster_that_cannot_be_opened_answers_as_a_wrong_password() -> None:
