@@ -8,7 +8,11 @@ from typing import Protocol
 
 from pydantic import SecretStr
 
-from protocol.sasl.scram import MIN_ITERATIONS, SALT_BYTES, ScramCredential, ScramMechanism, credential_of
+from protocol.sasl.scram import MIN_ITERATIONS, ScramCredential, ScramMechanism, credential_of
+from protocol.sasl.scram_forms import USUAL_FORM, FormCounts, salt_of_kafka
+
+SEED_BYTES = 32
+"""Random bytes for a salt."""
 
 
 class ScramCredentials(Protocol):
@@ -16,6 +20,10 @@ class ScramCredentials(Protocol):
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """None if the user is unknown, or has no password for this mechanism."""
+
+    @property
+    def forms(self) -> FormCounts:
+        """What its users look like to strangers."""
 
 
 class ConfiguredUsers:
@@ -25,11 +33,13 @@ class ConfiguredUsers:
         """Takes milliseconds for each user."""
         self._credentials = {
             (user, mechanism): credential_of(
-                mechanism, password.get_secret_value(), os.urandom(SALT_BYTES), MIN_ITERATIONS
+                mechanism, password.get_secret_value(), salt_of_kafka(os.urandom(SEED_BYTES)), MIN_ITERATIONS
             )
             for user, password in passwords.items()
             for mechanism in ScramMechanism
         }
+        self.forms = FormCounts()
+        self.forms.add(USUAL_FORM, len(passwords))
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         return self._credentials.get((user, mechanism))

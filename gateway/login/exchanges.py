@@ -13,7 +13,7 @@ from gateway.login.credentials import ScramCredentials
 from gateway.login.token_types import TokenClaims, Tokens
 from protocol.sasl import oauth_bearer, plain
 from protocol.sasl.failure import LoginFailed
-from protocol.sasl.scram import ScramCredential, ScramMechanism, ScramServer, credential_of, unknown_user
+from protocol.sasl.scram import ScramCredential, ScramMechanism, ScramServer, credential_of
 
 TOKEN_PREFIX = "token:"
 """Prefix of a PLAIN password that is a token."""
@@ -43,10 +43,15 @@ class Step(NamedTuple):
     """None until the login has succeeded."""
 
 
-class KnownUser(NamedTuple):
+class SoughtUser(NamedTuple):
+    """What a name logs in with."""
+
+    mechanism: ScramMechanism
     credential: ScramCredential
     cluster: str | None = None
     """`tenant/namespace` of the cluster in which the user was created; None for other users."""
+    missing: str | None = None
+    """Why nobody can log in with the name, for the log; then no password matches the credential."""
 
     def identity(self, name: str) -> Identity:
         return Identity(name, cluster=self.cluster, is_own_user=self.cluster is not None)
@@ -55,8 +60,8 @@ class KnownUser(NamedTuple):
 class Users(Protocol):
     """The users of one connection."""
 
-    async def find(self, user: str, mechanism: ScramMechanism) -> KnownUser | None:
-        """None if the user does not exist, or has no password for this mechanism. Raises LoginFailed."""
+    async def find(self, user: str, mechanism: ScramMechanism | None) -> SoughtUser:
+        """`mechanism` is None for any one that the user has a password for."""
 
 
 class Exchange(Protocol):
@@ -75,7 +80,7 @@ class Mechanisms:
         self.own = own
         self.tokens = tokens
         self.secret = os.urandom(32)
-        """Unknown users get a salt that is derived from it."""
+        """What is shown of unknown users is derived from it."""
         self.threads = ThreadPoolExecutor(PASSWORD_THREADS, "passwords")
 
     def exchange(self, mechanism: str, users: Users) -> Exchange:
@@ -116,46 +121,33 @@ class PlainExchange:
             if not value:
                 text = f"Authentication failed: {field} not specified"
                 raise LoginFailed(text, text)
-        try:
-            mechanism, known = await self._find(message.user)
-        except LoginFailed as failed:
-            raise LoginFailed(str(failed), plain.WRONG) from None
-        credential = known.credential if known else unknown_user(mechanism, message.user, self._shared.secret)
-        given = await asyncio.get_running_loop().run_in_executor(  # takes the same time for an unknown user
-            self._shared.threads, credential_of, mechanism, message.password, credential.salt, credential.iterations
+        sought = await self._users.find(message.user, None)
+        salt, iterations = sought.credential.salt, sought.credential.iterations
+        given = await asyncio.get_running_loop().run_in_executor(  # takes as long for an unknown user
+            self._shared.threads, credential_of, sought.mechanism, message.password, salt, iterations
         )
-        if known is None or not secrets.compare_digest(given.stored_key, credential.stored_key):
-            raise LoginFailed("wrong user or password", plain.WRONG)
-        return known.identity(message.user)
-
-    async def _find(self, user: str) -> tuple[ScramMechanism, KnownUser | None]:
-        for mechanism in ScramMechanism:
-            known = await self._users.find(user, mechanism)
-            if known is not None:
-                return mechanism, known
-        return ScramMechanism.SCRAM_SHA_256, None
+        is_right = secrets.compare_digest(given.stored_key, sought.credential.stored_key)
+        if sought.missing is not None or not is_right:
+            raise LoginFailed(sought.missing or "wrong password", plain.WRONG)
+        return sought.identity(message.user)
 
 
 class ScramExchange:
-    def __init__(self, shared: Mechanisms, users: Users, mechanism: ScramMechanism) -> None:
-        self._shared = shared
+    def __init__(self, users: Users, mechanism: ScramMechanism) -> None:
         self._users = users
         self._mechanism = mechanism
         self._server = ScramServer(mechanism, secrets.token_urlsafe(NONCE_BYTES))
-        self._user: str | None = None
-        self._known: KnownUser | None = None
+        self._user = ""
+        self._sought: SoughtUser | None = None
 
     async def respond(self, token: bytes) -> Step:
-        if self._user is None:
+        if self._sought is None:
             self._user = self._server.first(token)
-            known = self._known = await self._users.find(self._user, self._mechanism)
-            unknown = unknown_user(self._mechanism, self._user, self._shared.secret)
-            credential = known.credential if known else unknown
-            return Step(self._server.challenge(credential))
-        answer = self._server.final(token)
-        if self._known is None:
-            raise LoginFailed("unknown user")
-        return Step(answer, self._known.identity(self._user))
+            self._sought = await self._users.find(self._user, self._mechanism)
+            return Step(self._server.challenge(self._sought.credential))
+        if self._sought.missing is not None:
+            raise LoginFailed(self._sought.missing)
+        return Step(self._server.final(token), self._sought.identity(self._user))
 
 
 class BearerExchange:
@@ -193,10 +185,6 @@ def _identity(claims: TokenClaims, named: str | None, answer: str | None = None)
 _EXCHANGES: dict[str, Callable[[Mechanisms, Users], Exchange]] = {
     plain.NAME: PlainExchange,
     oauth_bearer.NAME: BearerExchange,
-    ScramMechanism.SCRAM_SHA_256.value: lambda shared, users: ScramExchange(
-        shared, users, ScramMechanism.SCRAM_SHA_256
-    ),
-    ScramMechanism.SCRAM_SHA_512.value: lambda shared, users: ScramExchange(
-        shared, users, ScramMechanism.SCRAM_SHA_512
-    ),
+    ScramMechanism.SCRAM_SHA_256.value: lambda _, users: ScramExchange(users, ScramMechanism.SCRAM_SHA_256),
+    ScramMechanism.SCRAM_SHA_512.value: lambda _, users: ScramExchange(users, ScramMechanism.SCRAM_SHA_512),
 }

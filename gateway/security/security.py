@@ -20,6 +20,7 @@ from gateway.security.records import Record, ScramKey, described
 from gateway.security.security_log import SecurityLog
 from gateway.security.state import SecurityState
 from protocol.sasl.scram import ScramCredential, ScramMechanism
+from protocol.sasl.scram_forms import FormCounts
 
 MAX_LOGGED = 50
 """The maximum number of changes in one log line."""
@@ -73,6 +74,10 @@ class Security:
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """The credential of a user; None if the user has none for this mechanism."""
         return self.state.scram.get(ScramKey(mechanism, user))
+
+    @property
+    def forms(self) -> FormCounts:
+        return self.state.forms
 
 
 def _audit(event: str, changes: list[Record], by: Requester) -> None:

@@ -15,7 +15,8 @@ from gateway.security.records import (
     UnreadableRecordError,
     decode_record,
 )
-from protocol.sasl.scram import ScramCredential
+from protocol.sasl.scram import ScramCredential, ScramMechanism
+from protocol.sasl.scram_forms import FormCounts, UserForm, user_form
 
 log = structlog.get_logger()
 
@@ -26,6 +27,8 @@ class SecurityState:
     def __init__(self) -> None:
         self.acls = Acls()
         self.scram: dict[ScramKey, ScramCredential] = {}
+        self.forms = FormCounts()
+        """What the users of `scram` look like to strangers."""
         self.quotas: dict[Entity, dict[str, float]] = {}
         self.quotas_version = 0
         """Increases with each change of a quota."""
@@ -70,10 +73,7 @@ class SecurityState:
         if isinstance(subject, Acl):
             (self.acls.remove if new is None else self.acls.add)(subject)
         elif isinstance(subject, ScramKey):
-            if isinstance(new, ScramCredential):
-                self.scram[subject] = new
-            else:
-                self.scram.pop(subject, None)
+            self._set_credential(subject, new if isinstance(new, ScramCredential) else None)
         else:
             self._set_quota(subject, new if isinstance(new, float) else None)
 
@@ -82,6 +82,18 @@ class SecurityState:
             return
         self._unreadable.symmetric_difference_update({key})
         self.acls.version += 1
+
+    def _set_credential(self, key: ScramKey, credential: ScramCredential | None) -> None:
+        self.forms.add(self._form(key.user), -1)
+        if credential is None:
+            self.scram.pop(key, None)
+        else:
+            self.scram[key] = credential
+        self.forms.add(self._form(key.user))
+
+    def _form(self, user: str) -> UserForm:
+        found = {each: self.scram.get(ScramKey(each, user)) for each in ScramMechanism}
+        return user_form({each: credential for each, credential in found.items() if credential is not None})
 
     def _set_quota(self, key: QuotaKey, value: float | None) -> None:
         self.quotas_version += 1

@@ -23,7 +23,6 @@ from protocol.sasl.failure import LoginFailed
 
 MIN_ITERATIONS, MAX_ITERATIONS = 4_096, 16_384
 """Kafka's limits."""
-SALT_BYTES = 20
 MAX_MESSAGE_BYTES = 4_096
 """The limit for messages of a client. The first is kept until the last has come, and its sender is not known yet."""
 FOREIGN_ID = "Authentication failed: Client requested an authorization id that is different from username"
@@ -77,14 +76,6 @@ def credential_of_salted(
     client_key = hmac.digest(salted_password, b"Client Key", mechanism.digest)
     stored_key = hashlib.new(mechanism.digest, client_key).digest()
     return ScramCredential(salt, stored_key, hmac.digest(salted_password, b"Server Key", mechanism.digest), iterations)
-
-
-def unknown_user(mechanism: ScramMechanism, user: str, secret: bytes) -> ScramCredential:
-    """A credential that no password matches. The salt of a user stays the same, so that clients cannot detect unknown
-    users."""
-    salt = hmac.digest(secret, f"salt {mechanism.value} {user}".encode(), "sha256")[:SALT_BYTES]
-    key = hmac.digest(secret, f"key {mechanism.value} {user}".encode(), mechanism.digest)
-    return ScramCredential(salt, key, key, MIN_ITERATIONS)
 
 
 class ScramServer:

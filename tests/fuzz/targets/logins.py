@@ -29,7 +29,8 @@ from protocol.kafka.codec import MalformedRequest
 from protocol.sasl.failure import LoginFailed
 from protocol.sasl.oauth_bearer import parse_bearer
 from protocol.sasl.plain import parse_plain
-from protocol.sasl.scram import ScramMechanism, ScramServer, unknown_user
+from protocol.sasl.scram import ScramMechanism, ScramServer
+from protocol.sasl.scram_forms import PasswordForm, unknown_user
 from tests.fuzz.target import Target, reason
 from tests.support.raw_client import encode_request
 from tests.support.tokens import OneKey
@@ -59,7 +60,7 @@ def check_message(data: bytes) -> str:
 def _final(data: bytes) -> None:
     server = ScramServer(ScramMechanism.SCRAM_SHA_256, "nonce")
     server.first(b"n,,n=alice,r=abcdef")
-    server.challenge(unknown_user(ScramMechanism.SCRAM_SHA_256, "alice", SECRET))
+    server.challenge(unknown_user(PasswordForm(ScramMechanism.SCRAM_SHA_256), "alice", SECRET))
     server.final(data)
     raise AssertionError("a proof of a password that nobody has")
 

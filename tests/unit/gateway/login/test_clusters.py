@@ -13,6 +13,7 @@ from gateway.login.credentials import ConfiguredUsers
 from gateway.requests.cluster import Cluster, ClusterRefused
 from gateway.requests.context import Listener, Principal
 from protocol.sasl.scram import MIN_ITERATIONS, ScramCredential, ScramMechanism, credential_of
+from protocol.sasl.scram_forms import FormCounts
 from tests.support.tokens import Issuer
 from tests.unit.gateway.login.login_scene import PASSWORD, USER, Scene, without_waiting
 from tests.unit.gateway.login.test_tokens import verifier_of
@@ -178,6 +179,7 @@ class OneUser:
     def __init__(self, user: str, mechanism: ScramMechanism, password: str) -> None:
         self._key = user, mechanism
         self._credential = credential_of(mechanism, password, b"salt", MIN_ITERATIONS)
+        self.forms = FormCounts()
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         return self._credential if (user, mechanism) == self._key else None

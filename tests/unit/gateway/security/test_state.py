@@ -22,6 +22,7 @@ from gateway.security.snapshots import Replay, encode_snapshot
 from gateway.security.state import SecurityState
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
 from protocol.sasl.scram import ScramCredential, ScramMechanism
+from protocol.sasl.scram_forms import FormCounts, user_form
 
 ANN = Requester("User:ann", "10.0.0.1")
 ACL = Acl(ResourceType.TOPIC, PatternType.LITERAL, "straße", "User:ann", "*", AclOperation.READ, Permission.ALLOW)
@@ -35,6 +36,8 @@ subjects = st.sampled_from(
         acl_record(ACL._replace(name="b"), present=True),
         scram_record(ScramKey(ScramMechanism.SCRAM_SHA_256, "ann"), CREDENTIAL),
         scram_record(ScramKey(ScramMechanism.SCRAM_SHA_256, "ann"), None),
+        scram_record(ScramKey(ScramMechanism.SCRAM_SHA_256, "ann"), CREDENTIAL._replace(iterations=8_192)),
+        scram_record(ScramKey(ScramMechanism.SCRAM_SHA_256, "eve"), CREDENTIAL),
         scram_record(ScramKey(ScramMechanism.SCRAM_SHA_512, "ann"), CREDENTIAL),
         quota_record(QuotaKey(DEFAULT_USER, "producer_byte_rate"), 1.5),
         quota_record(QuotaKey(DEFAULT_USER, "producer_byte_rate"), None),
@@ -53,7 +56,7 @@ def state_of(records: list[Record]) -> SecurityState:
 
 
 def contents(state: SecurityState) -> tuple[object, ...]:
-    return set(state.acls), state.scram, state.quotas, dict(state.records())
+    return set(state.acls), state.scram, dict(state.forms.shares), state.quotas, dict(state.records())
 
 
 @given(st.lists(subjects), st.integers(0, 30))
@@ -70,10 +73,20 @@ def test_a_snapshot_and_what_follows_make_the_same_state(records: list[Record], 
 
 
 @given(st.lists(subjects))
+def test_the_forms_of_users_are_those_of_their_credentials(records: list[Record]) -> None:
+    """Also of a user whose password changes, and who gets or loses one of two mechanisms."""
+    state = state_of(records)
+    forms = FormCounts()
+    for user in {key.user for key in state.scram}:
+        forms.add(user_form({key.mechanism: found for key, found in state.scram.items() if key.user == user}))
+    assert state.forms.shares == forms.shares
+
+
+@given(st.lists(subjects))
 def test_a_state_can_be_cleared(records: list[Record]) -> None:
     state = state_of(records)
     state.clear()
-    assert contents(state) == (set(), {}, {}, {})
+    assert contents(state) == (set(), {}, {}, {}, {})
 
 
 def test_a_large_snapshot_has_several_messages() -> None:
