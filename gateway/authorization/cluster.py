@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.authorization.guard import (
-    DENIED,
     MESSAGES,
     changed,
     may,
@@ -16,6 +15,7 @@ from gateway.authorization.guard import (
 )
 from gateway.requests.call import Call, Guard
 from gateway.requests.config_resources import ResourceType as ConfigResource
+from gateway.requests.denials import DENIED
 from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.cluster import (
@@ -46,17 +46,19 @@ _OF_CONFIGS = {
 """By type of configuration: the type of resource for which a right is needed. The handler refuses all other types."""
 
 
+def _resource(row: Any) -> tuple[ResourceType, str]:
+    resource_type = _OF_CONFIGS[row.resource_type]
+    return resource_type, CLUSTER_NAME if resource_type is ResourceType.CLUSTER else row.resource_name
+
+
 def _configs(operation: AclOperation, answered: str, row_class: type[Any]) -> Guard:
     def allows(call: Call, row: Any) -> bool:
-        resource_type = _OF_CONFIGS.get(row.resource_type)
-        if resource_type is None:
-            return True
-        name = CLUSTER_NAME if resource_type is ResourceType.CLUSTER else row.resource_name
-        return may(call, operation, resource_type, name)
+        return row.resource_type not in _OF_CONFIGS or may(call, operation, *_resource(row))
 
     def refuse(call: Call, row: Any) -> Any:
-        code = DENIED[_OF_CONFIGS[row.resource_type]]
-        call.count_error(code)
+        resource_type, name = _resource(row)
+        call.count_denied(operation, resource_type, name)
+        code = DENIED[resource_type]
         return row_class(
             error_code=code, error_message=MESSAGES[code], resource_type=row.resource_type,
             resource_name=row.resource_name,

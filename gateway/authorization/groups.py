@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
 from gateway.authorization.guard import (
-    DENIED,
     MESSAGES,
     TopicRows,
     chain,
@@ -23,6 +22,7 @@ from gateway.authorization.guard import (
 )
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call, Guard, Handle
+from gateway.requests.denials import DENIED
 from gateway.requests.reply import Reply, run_waiting
 from protocol.kafka.acl import NOT_ASKED, AclOperation, ResourceType, bit_field
 from protocol.kafka.errors import ErrorCode
@@ -61,6 +61,15 @@ def _may_describe(call: Call, group_id: str) -> bool:
 
 def _may_describe_topic(call: Call, topic: str) -> bool:
     return may(call, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+
+
+def _refuse_description(call: Call, group_id: str) -> None:
+    call.count_denied(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+
+
+def _hide_topics(call: Call, names: Iterable[str]) -> None:
+    for name in names:
+        call.count_denied(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 MEMBER = _reads_group(with_error)
@@ -123,7 +132,7 @@ def offset_fetch(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
 def _one_group(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
     request = call.request
     if not _may_describe(call, request.group_id):
-        call.count_error(_GROUP_DENIED)
+        _refuse_description(call, request.group_id)
         rows = [_offsets.refused(row, _GROUP_DENIED) for row in request.topics or ()]
         own = _GROUP_DENIED if call.version >= OWN_ERROR_VERSION else ErrorCode.NONE
         return Reply(OffsetFetchResponse(error_code=own, topics=rows if call.version < OWN_ERROR_VERSION else []))
@@ -141,12 +150,12 @@ def _several_groups(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
     asked, refused, hidden = [], [], {}
     for group in call.request.groups:
         if not _may_describe(call, group.group_id):
-            call.count_error(_GROUP_DENIED)
+            _refuse_description(call, group.group_id)
             refused.append(_FetchedGroup(group_id=group.group_id, error_code=_GROUP_DENIED))
             continue
         denied = [row for row in group.topics or () if not _may_describe_topic(call, row.name)]
         if denied:
-            call.count_error(_TOPIC_DENIED)
+            _hide_topics(call, [row.name for row in denied])
             hidden[group.group_id] = [_offsets_of_group.refused(row) for row in denied]
         shown_topics = [row for row in group.topics or () if _may_describe_topic(call, row.name)]
         asked.append(changed(group, "topics", shown_topics) if denied else group)
@@ -182,8 +191,7 @@ def find_coordinator(call: Call[FindCoordinatorRequest], handle: Handle) -> Repl
         return _several_keys(call, handle)
     if _may_find(call, call.request.key):
         return handle(call)
-    code = DENIED[_KEY_TYPES[call.request.key_type]]
-    call.count_error(code)
+    code = _count_hidden_key(call, call.request.key)
     text = MESSAGES[code]
     return Reply(FindCoordinatorResponse(error_code=code, error_message=text, node_id=_NO_NODE, host="", port=_NO_NODE))
 
@@ -192,9 +200,14 @@ def _may_find(call: Call[FindCoordinatorRequest], key: str) -> bool:
     return may(call, AclOperation.DESCRIBE, _KEY_TYPES[call.request.key_type], key)
 
 
+def _count_hidden_key(call: Call[FindCoordinatorRequest], key: str) -> ErrorCode:
+    resource_type = _KEY_TYPES[call.request.key_type]
+    call.count_denied(AclOperation.DESCRIBE, resource_type, key)
+    return DENIED[resource_type]
+
+
 def _refused_key(call: Call[FindCoordinatorRequest], key: str) -> _Coordinator:
-    code = DENIED[_KEY_TYPES[call.request.key_type]]
-    call.count_error(code)
+    code = _count_hidden_key(call, key)
     return _Coordinator(key=key, node_id=_NO_NODE, host="", port=_NO_NODE, error_code=code, error_message="")
 
 
@@ -229,7 +242,7 @@ def _operations_of_groups(call: Call[DescribeGroupsRequest | ConsumerGroupDescri
 
 
 def _refused_group(call: Call, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
-    call.count_error(_GROUP_DENIED)
+    _refuse_description(call, group_id)
     return DescribeGroupsResponse.DescribedGroup(
         group_id=group_id, error_code=_GROUP_DENIED, authorized_operations=NOT_ASKED
     )
@@ -250,7 +263,7 @@ def list_groups(call: Call[ListGroupsRequest], handle: Handle) -> Reply:
 
 
 def _refused_deletion(call: Call, group_id: str) -> DeleteGroupsResponse.DeletableGroupResult:
-    call.count_error(_GROUP_DENIED)
+    call.count_denied(AclOperation.DELETE, ResourceType.GROUP, group_id)
     return DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=_GROUP_DENIED)
 
 
@@ -270,8 +283,10 @@ def _subscribed_topics(call: Call[ConsumerGroupHeartbeatRequest], handle: Handle
     So are those that a gateway of an older version assigns, which does not ask for the rights of clients of others.
     """
     request = call.request
-    if not all(_may_describe_topic(call, name or "") for name in request.subscribed_topic_names or ()):
-        call.count_error(_TOPIC_DENIED)
+    names = [name or "" for name in request.subscribed_topic_names or ()]
+    denied = [name for name in names if not _may_describe_topic(call, name)]
+    if denied:
+        _hide_topics(call, denied)
         return Reply(ConsumerGroupHeartbeatResponse(error_code=_TOPIC_DENIED))
     reply = handle(call.asking(request))
     return Reply.later(run_waiting(_describable(call, reply), reply))
@@ -301,7 +316,7 @@ _UNDESCRIBABLE = "The group has described topic(s) that the client is not author
 
 
 def _refused_consumer_group(call: Call, group_id: str) -> _DescribedGroup:
-    call.count_error(_GROUP_DENIED)
+    _refuse_description(call, group_id)
     return _DescribedGroup(group_id=group_id, error_code=_GROUP_DENIED, authorized_operations=NOT_ASKED)
 
 
@@ -314,9 +329,10 @@ def _topics_of_groups(call: Call[ConsumerGroupDescribeRequest], handle: Handle) 
         return assigned.union(*(member.subscribed_topic_names for member in group.members))
 
     def shown(group: _DescribedGroup) -> _DescribedGroup:
-        if all(_may_describe_topic(call, name) for name in names(group)):
+        denied = [name for name in names(group) if not _may_describe_topic(call, name)]
+        if not denied:
             return group
-        call.count_error(_TOPIC_DENIED)
+        _hide_topics(call, denied)
         return _DescribedGroup(
             group_id=group.group_id, error_code=_TOPIC_DENIED, error_message=_UNDESCRIBABLE,
             authorized_operations=NOT_ASKED,

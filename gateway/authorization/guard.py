@@ -14,6 +14,7 @@ from typing import Any
 
 from gateway.fan_out import Slices
 from gateway.requests.call import Call, Guard, Handle
+from gateway.requests.denials import DENIED
 from gateway.requests.reply import Reply
 from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 from protocol.kafka.errors import ErrorCode
@@ -24,13 +25,6 @@ Row = Any
 
 AT_ONCE = 100
 """Rows of a request that are judged without giving others their turn."""
-
-DENIED = {
-    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
 
 MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
@@ -83,9 +77,10 @@ def needs(
     code = DENIED[resource_type]
 
     def guard(call: Call, handle: Handle) -> Reply:
-        if may(call, operation, resource_type, name(call.request)):
+        resource = name(call.request)
+        if may(call, operation, resource_type, resource):
             return handle(call)
-        call.count_error(code)
+        call.count_denied(operation, resource_type, resource)
         return Reply(refuse(call, code))
 
     return guard
@@ -193,7 +188,7 @@ class TopicRows:
         return _response(call, **{self.answered: rows})
 
     def _refuse(self, call: Call, row: Row) -> Row:
-        call.count_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        call.count_denied(self.operation, ResourceType.TOPIC, getattr(row, self.name))
         return self.refused(row)
 
     @property

@@ -6,7 +6,7 @@ from gateway.authorization.guard import MESSAGES, TopicRows, chain, changed, may
 from gateway.handlers.records.produce import look_up_names, names_known
 from gateway.requests.call import Call, ClosesConnection, Guard, Handle
 from gateway.requests.reply import Reply, Response
-from protocol.kafka.acl import AclOperation, ResourceType
+from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import (
     DeleteRecordsResponse,
@@ -57,7 +57,7 @@ def write_txn_markers(call: Call[WriteTxnMarkersRequest], handle: Handle) -> Rep
     if may_cluster(call, AclOperation.ALTER) or may_cluster(call, AclOperation.CLUSTER_ACTION):
         return handle(call)
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    call.count_error(code)
+    call.count_denied(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     topic = _Marked.WritableTxnMarkerTopicResult
     rows = [
         _Marked(
@@ -86,7 +86,7 @@ def _transactional_id(call: Call[ProduceRequest], handle: Handle) -> Reply:
     if transactional_id is None or may(call, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return handle(call)
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    call.count_error(code)
+    call.count_denied(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     if call.request.acks == 0:
         raise ClosesConnection("a batch with acks=0 was denied")
     return Reply(ProduceResponse(responses=[_refused(topic, code) for topic in call.request.topic_data]))
@@ -106,15 +106,15 @@ def _topics(call: Call[ProduceRequest], handle: Handle) -> Reply:
     allows, refused, allowed = call.context.policy.allows, [], []
     for topic in call.request.topic_data:
         if topic.topic_id is not None and not topic.name:
+            call.count_error(ErrorCode.UNKNOWN_TOPIC_ID)
             refused.append(_refused(topic, ErrorCode.UNKNOWN_TOPIC_ID))
         elif not topic.name or allows(AclOperation.WRITE, ResourceType.TOPIC, topic.name):
             allowed.append(topic)
         else:
+            call.count_denied(AclOperation.WRITE, ResourceType.TOPIC, topic.name)
             refused.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     if not refused:
         return handle(call)
-    for code in {row.partition_responses[0].error_code for row in refused if row.partition_responses}:
-        call.count_error(ErrorCode(code))
     is_answered = call.request.acks != 0
 
     def add_refused(response: ProduceResponse | None) -> Response:

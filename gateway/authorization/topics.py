@@ -63,7 +63,7 @@ def metadata(call: Call[MetadataRequest], handle: Handle) -> Reply:
     allowed, refused = [], []
     for item in wanted:
         if item.topic_id is None and item.name is not None and not _may(call, AclOperation.DESCRIBE, item.name):
-            call.count_error(_DENIED)
+            call.count_denied(AclOperation.DESCRIBE, ResourceType.TOPIC, item.name)
             refused.append(_Described(error_code=_DENIED, name=item.name))
         else:
             allowed.append(item)
@@ -87,7 +87,7 @@ def _without_operations(row: _Described) -> _Described:
 
 
 def _without_name(call: Call, row: _Described) -> _Described:
-    call.count_error(_DENIED)
+    call.count_denied(AclOperation.DESCRIBE, ResourceType.TOPIC, row.name or "")
     return _Described(error_code=_DENIED, name=None, topic_id=row.topic_id)
 
 
@@ -95,7 +95,7 @@ _Page = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 
 
 def _refused_description(call: Call, row: DescribeTopicPartitionsRequest.TopicRequest) -> _Page:
-    call.count_error(_DENIED)
+    call.count_denied(AclOperation.DESCRIBE, ResourceType.TOPIC, row.name)
     return _Page(error_code=_DENIED, name=row.name, topic_authorized_operations=NOT_ASKED)
 
 
@@ -117,7 +117,7 @@ def create_topics(call: Call[CreateTopicsRequest], handle: Handle) -> Reply:
         if may_all or times[topic.name] > 1 or _may(call, AclOperation.CREATE, topic.name):
             allowed.append(topic)
         else:
-            call.count_error(_DENIED)
+            call.count_denied(AclOperation.CREATE, ResourceType.TOPIC, topic.name)
             refused.append(_refused_creation(topic.name))
     if not allowed:
         return Reply(CreateTopicsResponse(topics=refused))
@@ -160,7 +160,7 @@ def create_partitions(call: Call[CreatePartitionsRequest], handle: Handle) -> Re
 
 
 def _refused_partitions(call: Call, row: CreatePartitionsRequest.CreatePartitionsTopic) -> _Extended:
-    call.count_error(_DENIED)
+    call.count_denied(AclOperation.ALTER, ResourceType.TOPIC, row.name)
     return _Extended(name=row.name, error_code=_DENIED, error_message=None)
 
 
@@ -209,6 +209,7 @@ async def _refusal_to_delete(call: Call, item: DeleteTopicsRequest.DeleteTopicSt
         return _Deleted(name=None, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID, error_message=UNKNOWN_ID)
     if _may_delete(call, name):
         return None
+    call.audit_denied(AclOperation.DELETE, ResourceType.TOPIC, name)
     is_shown = topic_id is None or _may(call, AclOperation.DESCRIBE, name)
     return _refused_deletion(name if is_shown else None, topic_id)
 
@@ -222,7 +223,7 @@ def _refused_deletion(name: str | None, topic_id: Any) -> _Deleted:
 
 
 def _refused_name(call: Call, name: str) -> _Deleted:
-    call.count_error(_DENIED)
+    call.count_denied(AclOperation.DELETE, ResourceType.TOPIC, name)
     return _refused_deletion(name, None)
 
 

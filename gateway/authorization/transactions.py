@@ -16,9 +16,10 @@ from gateway.authorization.guard import (
     with_error,
 )
 from gateway.requests.call import Call, Handle
+from gateway.requests.denials import DENIED
 from gateway.requests.reply import Reply
 from gateway.topics.topic_names import INTERNAL_TOPICS
-from protocol.kafka.acl import AclOperation, ResourceType
+from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -39,13 +40,16 @@ def _may(call: Call, operation: AclOperation, transactional_id: str) -> bool:
 
 def init_producer_id(call: Call[InitProducerIdRequest], handle: Handle) -> Reply:
     transactional_id = call.request.transactional_id
-    if transactional_id is not None:
-        code = ErrorCode.NONE if _may(call, AclOperation.WRITE, transactional_id) else _DENIED
+    if transactional_id is None:
+        if _may_be_idempotent(call):
+            return handle(call)
+        right = AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
     else:
-        code = ErrorCode.NONE if _may_be_idempotent(call) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    if not code:
-        return handle(call)
-    call.count_error(code)
+        right = AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+        if may(call, *right):
+            return handle(call)
+    call.count_denied(*right)
+    code = DENIED[right[1]]
     return Reply(InitProducerIdResponse(error_code=code, producer_id=_NO_ID, producer_epoch=_NO_ID))
 
 
@@ -75,7 +79,7 @@ def _of_client(call: Call[AddPartitionsToTxnRequest], handle: Handle) -> Reply:
     """If one topic is denied, none is added."""
     request = call.request
     if not _may(call, AclOperation.WRITE, request.v3_and_below_transactional_id):
-        call.count_error(_DENIED)
+        call.count_denied(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
         return Reply(_answer(request, lambda _topic, _partition: _DENIED))
     denied = {
         topic.name
@@ -84,7 +88,8 @@ def _of_client(call: Call[AddPartitionsToTxnRequest], handle: Handle) -> Reply:
     }
     if not denied:
         return handle(call)
-    call.count_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    for name in denied:
+        call.count_denied(AclOperation.WRITE, ResourceType.TOPIC, name)
 
     def code(topic: str, partition: int) -> ErrorCode:
         if topic in denied:
@@ -134,7 +139,7 @@ _State = DescribeTransactionsResponse.TransactionState
 
 
 def _refused_description(call: Call, transactional_id: str) -> _State:
-    call.count_error(_DENIED)
+    call.count_denied(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     return _State(transactional_id=transactional_id, error_code=_DENIED)
 
 

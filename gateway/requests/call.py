@@ -11,10 +11,11 @@ from typing_extensions import TypeIs, TypeVar
 
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, RequestContext
-from gateway.requests.denials import DENIALS
+from gateway.requests.denials import DENIED
 from gateway.requests.reply import Reply
 from gateway.requests.routes import Route
 from gateway.topics.requested_topics import RequestedTopics
+from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.api_key import ApiKey
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import decode_request, encode_response
@@ -147,5 +148,12 @@ class Call(Generic[Request_co]):
 
     def count_error(self, code: ErrorCode) -> None:
         self.context.cluster.metrics.error(self.api.name, code)
-        if code in DENIALS:
-            self.context.policy.audit_denial(self.api.name)
+
+    def count_denied(self, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
+        """Count and log that the client has not this right."""
+        self.count_error(DENIED[resource_type])
+        self.audit_denied(operation, resource_type, name)
+
+    def audit_denied(self, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
+        """Log it, once for a request; its error is counted elsewhere, for each row of the answer."""
+        self.context.policy.audit_denial(self.api.name, self.started, (operation, resource_type, name))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Set
 from sys import getsizeof
 from typing import Any, Protocol
 
-from gateway.requests.denials import DenialLog, Denied
+from gateway.requests.denials import DenialLog, Denied, RequestDenials
 from gateway.requests.reply import Response
 from gateway.security.acls import Requester
 from gateway.security.authorizer import Authorizer
@@ -54,8 +54,11 @@ class Policy(Protocol):
 
     def group_operations(self, group_id: str) -> Set[AclOperation]: ...
 
-    def audit_denial(self, api: str) -> None:
-        """Log the last denied decision: the client gets an authorization error for it."""
+    def audit_denial(self, api: str, began_s: float, denied: Denied) -> None:
+        """Log a denied decision, once for a request: the client gets an authorization error for it.
+
+        `began_s` is when the request began.
+        """
 
 
 class Charges(Protocol):
@@ -112,7 +115,7 @@ class AllAllowed:
     def group_operations(self, group_id: str) -> Set[AclOperation]:
         return GROUP_OPERATIONS
 
-    def audit_denial(self, api: str) -> None:
+    def audit_denial(self, api: str, began_s: float, denied: Denied) -> None:
         """There are no denials."""
 
 
@@ -132,7 +135,7 @@ class Authorized:
         self._authorizer = authorizer
         self.version = authorizer.version
         self._find_requester = find_requester
-        self._denials = denials
+        self._denials = RequestDenials(denials)
         self._denied: Denied | None = None
         """The last denied decision."""
         self._requester: Requester | None = None
@@ -178,9 +181,8 @@ class Authorized:
             self._denied = (operation, resource_type, WILDCARD)
         return allowed
 
-    def audit_denial(self, api: str) -> None:
-        if self._denied is not None:
-            self._denials.denied(self.requester, api, self._denied)
+    def audit_denial(self, api: str, began_s: float, denied: Denied) -> None:
+        self._denials.denied(self.requester, api, began_s, denied)
 
     def cluster_operations(self) -> Set[AclOperation]:
         """Empty if the client may not even describe the cluster, as in Kafka."""

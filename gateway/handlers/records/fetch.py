@@ -174,7 +174,11 @@ def _params(call: Call[FetchRequest]) -> FetchParams:
 
 
 def may_read(call: Call, topic: str) -> bool:
-    return call.context.policy.allows(AclOperation.READ, ResourceType.TOPIC, topic)
+    """If not, the denial is logged."""
+    allowed = call.context.policy.allows(AclOperation.READ, ResourceType.TOPIC, topic)
+    if not allowed:
+        call.audit_denied(AclOperation.READ, ResourceType.TOPIC, topic)
+    return allowed
 
 
 def while_allowed(call: Call, topic: str | None, row: PartitionAnswer) -> PartitionAnswer:

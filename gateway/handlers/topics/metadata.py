@@ -130,6 +130,7 @@ class _NamedTopics:
         if name in topic_names.INTERNAL_TOPICS or not self._creates:  # Coordinators create internal topics.
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not self._is_allowed_to_create(name):
+            self._call.audit_denied(AclOperation.CREATE, ResourceType.TOPIC, name)
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._may_create == 0:  # Enough for one request: the client asks again.
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)

@@ -18,8 +18,10 @@ from gateway.handlers.topics import metadata
 from gateway.pulsar.admin.http import AdminError
 from gateway.requests.context import Client, Listener, RequestContext
 from gateway.requests.partition_rows import PartitionRows
+from gateway.requests.policy import ALL_ALLOWED, AllAllowed, Policy
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.requested_topics import MIN_LOOKUPS, RequestedTopics
+from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import MetadataRequest
 from tests.unit.gateway.log.fake_admin import PREFIX, FakeTopics
@@ -34,6 +36,9 @@ UNKNOWN, NOT_AVAILABLE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_
 class Scene:
     def __init__(self, **kafka: Any) -> None:
         self.pulsar = FakeTopics()
+        self.policy: Policy = ALL_ALLOWED
+        self.denied: list[tuple[object, ...]] = []
+        """The denials that are logged."""
         self.catalog = TopicCatalog(self.pulsar.client, "t/n", 60_000)
         config = Config.model_validate({"kafka": kafka})
         fleet = SimpleNamespace(
@@ -50,8 +55,9 @@ class Scene:
         client = Client("c:1")
         call = SimpleNamespace(
             request=request, version=version, cluster=self.cluster, topics=RequestedTopics(self.catalog), client_id="c",
-            client=client, context=RequestContext(client, Listener("default"), cast(Any, self.cluster)),
-            count_error=lambda code: None,
+            client=client,
+            context=RequestContext(client, Listener("default"), cast(Any, self.cluster), policy=self.policy),
+            count_error=lambda code: None, audit_denied=lambda *right: self.denied.append(right),
         )  # fmt: skip
         answer = await metadata.handle(cast(Any, call))
         self.answer = answer
@@ -60,6 +66,18 @@ class Scene:
 
 def errors(rows: dict[str, Any]) -> set[int]:
     return {row.error_code for row in rows.values()}
+
+
+class CreatesNothing(AllAllowed):
+    def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        return operation is not AclOperation.CREATE
+
+
+async def test_each_topic_that_the_client_may_not_create_is_logged() -> None:
+    scene = Scene()
+    scene.policy = CreatesNothing()
+    assert errors(await scene.rows(["a", "b"])) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert scene.denied == [(AclOperation.CREATE, ResourceType.TOPIC, name) for name in ("a", "b")]
 
 
 async def test_so_many_topics_are_created_for_one_request() -> None:

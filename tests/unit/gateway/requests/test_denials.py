@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 import structlog
 
 from gateway.config.gateway_config import Config
@@ -39,37 +38,42 @@ class Nothing:
 
 
 def call_of(listener: str = "outside") -> Call[Any]:
-    cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=Metrics()))
+    cluster = cast(Cluster, SimpleNamespace(config=Config(), metrics=Metrics(), topics=None))
     dispatcher = Dispatcher(cluster, authorizer=cast(Authorizer, Nothing()))
     context = dispatcher.context(Client("192.0.2.7:5"), Listener(listener), Principal(name="alice"))
     api = APIS[CREATE_TOPICS]
     return Call(api, 0, 0, None, api.request(), context)
 
 
-def deny(call: Call[Any], name: str = "orders", code: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> None:
-    assert not call.context.policy.allows(AclOperation.CREATE, ResourceType.TOPIC, name)
-    call.count_error(code)
+def deny(call: Call[Any], name: str = "orders") -> None:
+    call.count_denied(AclOperation.CREATE, ResourceType.TOPIC, name)
 
 
-def test_a_denial_has_a_line() -> None:
+def test_a_denial_has_a_line_in_each_request() -> None:
     call = call_of()
     with structlog.testing.capture_logs() as lines:
         deny(call)
-        deny(call)  # the decision is cached by now
+        deny(call)  # another row of the same request
+        deny(call.asking(call.request))  # a part of it
+        deny(Call(call.api, 0, 1, None, call.request, call.context))
     assert lines == 2 * [
         {
             "event": "denied", "log_level": "info", "principal": "User:alice", "address": "192.0.2.7",
             "api": "CreateTopics", "operation": "CREATE", "resource_type": "TOPIC", "resource": "orders", "left_out": 0,
         }
     ]  # fmt: skip
+    assert call.cluster.metrics._errors.labels("CreateTopics", "TOPIC_AUTHORIZATION_FAILED")._value.get() == 4
 
 
-def test_a_right_to_any_resource() -> None:
+def test_each_right_and_each_resource_has_a_line() -> None:
     call = call_of()
     with structlog.testing.capture_logs() as lines:
-        assert not call.context.policy.allows_any(AclOperation.WRITE, ResourceType.TOPIC)
-        call.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    assert [(line["operation"], line["resource"]) for line in lines] == [("WRITE", "*")]
+        for name in ("secret", "decoy", "secret"):
+            deny(call, name)
+        call.count_denied(AclOperation.DESCRIBE, ResourceType.GROUP, "secret")
+    assert [(line["operation"], line["resource_type"], line["resource"]) for line in lines] == [
+        ("CREATE", "TOPIC", "secret"), ("CREATE", "TOPIC", "decoy"), ("DESCRIBE", "GROUP", "secret"),
+    ]  # fmt: skip
 
 
 def test_what_is_not_shown_and_other_errors_have_none() -> None:
@@ -81,7 +85,7 @@ def test_what_is_not_shown_and_other_errors_have_none() -> None:
     assert lines == []
 
 
-def test_lines_are_few_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_few_and_short() -> None:
     call = call_of()
     with structlog.testing.capture_logs() as lines:
         for number in range(LINES_PER_S * 3):
@@ -90,9 +94,18 @@ def test_lines_are_few_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(len(line["resource"]) for line in lines) == denials.MAX_NAME_CHARACTERS
 
 
+def test_few_names_of_a_request_are_kept() -> None:
+    call, log = call_of(), denials.RequestDenials(denials.DenialLog())
+    who = call.context.requester
+    for number in range(10_000):
+        log.denied(who, "Fetch", 1.0, (AclOperation.READ, ResourceType.TOPIC, f"{number}" + "x" * 30_000))
+    assert len(log._named) == denials.MAX_NAMED
+    assert max(len(name) for _, _, name in log._named) == denials.MAX_NAME_CHARACTERS
+
+
 def test_what_another_gateway_forwards_was_judged_there() -> None:
     call = call_of("forwarding")
     with structlog.testing.capture_logs() as lines:
         assert call.context.policy.allows(AclOperation.CREATE, ResourceType.TOPIC, "orders")
-        call.count_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        deny(call)
     assert lines == []

@@ -58,7 +58,8 @@ def ask(
     context = SimpleNamespace(listener=Listener("inside"), policy=policy)
     call = SimpleNamespace(
         request=request, frame=None, version=12, cluster=cluster, topics=cluster.topics, context=context,
-        client_id="test", count_error=lambda code: None, client=SimpleNamespace(number=1),
+        client_id="test", count_error=lambda code: None, audit_denied=lambda *right: None,
+        client=SimpleNamespace(number=1),
     )  # fmt: skip
     part = FetchedPartition("t", OWN, offset, 1 << 20, -1, -1)
     return fetch.fetch(cast(Any, call), [part], None), log
