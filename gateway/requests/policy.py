@@ -11,7 +11,7 @@ from gateway.requests.reply import Response
 from gateway.security.acls import Requester
 from gateway.security.authorizer import Authorizer
 from gateway.topics.topic_names import MAX_NAME_LENGTH
-from protocol.kafka.acl import CLUSTER_NAME, WILDCARD, AclOperation, ResourceType
+from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 
 CLUSTER_OPERATIONS = frozenset(
     {
@@ -126,8 +126,7 @@ class Authorized:
     """The decisions of an authorizer for one principal on one connection. They are cached until anything changes."""
 
     __slots__ = (
-        "_authorizer", "_denials", "_denied", "_find_requester", "_known", "_known_bytes", "_requester", "_version",
-        "version",
+        "_authorizer", "_denials", "_find_requester", "_known", "_known_bytes", "_requester", "_version", "version",
     )  # fmt: skip
 
     def __init__(self, authorizer: Authorizer, find_requester: Callable[[], Requester], denials: DenialLog) -> None:
@@ -136,8 +135,6 @@ class Authorized:
         self.version = authorizer.version
         self._find_requester = find_requester
         self._denials = RequestDenials(denials)
-        self._denied: Denied | None = None
-        """The last denied decision."""
         self._requester: Requester | None = None
         self._known: dict[Decision, bool] = {}
         self._known_bytes = 0
@@ -160,8 +157,6 @@ class Authorized:
             known = self._authorizer.allows(self.requester, operation, resource_type, name)
             if len(name) <= MAX_KNOWN_CHARACTERS:
                 self._remember(key, known)
-        if not known:
-            self._denied = key
         return known
 
     def _remember(self, key: Decision, allowed: bool) -> None:
@@ -176,10 +171,7 @@ class Authorized:
         self._known_bytes = 0
 
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
-        allowed = self._authorizer.allows_any(self.requester, operation, resource_type)
-        if not allowed:
-            self._denied = (operation, resource_type, WILDCARD)
-        return allowed
+        return self._authorizer.allows_any(self.requester, operation, resource_type)
 
     def audit_denial(self, api: str, began_s: float, denied: Denied) -> None:
         self._denials.denied(self.requester, api, began_s, denied)
