@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from gateway.login.credentials import ScramCredentials
+from gateway.login.password_checks import PasswordChecks
 from gateway.login.token_types import TokenClaims, Tokens
+from gateway.security.address_quotas import Site
 from protocol.sasl import oauth_bearer, plain
 from protocol.sasl.failure import LoginFailed
 from protocol.sasl.scram import ScramCredential, ScramMechanism, ScramServer, credential_of
@@ -19,7 +20,6 @@ TOKEN_PREFIX = "token:"
 """Prefix of a PLAIN password that is a token."""
 CLUSTER_EXTENSION = "logicalCluster"
 """The OAUTHBEARER extension in which a client names its cluster."""
-PASSWORD_THREADS = 2
 NONCE_BYTES = 24
 
 
@@ -81,20 +81,21 @@ class Mechanisms:
         self.tokens = tokens
         self.secret = os.urandom(32)
         """What is shown of unknown users is derived from it."""
-        self.threads = ThreadPoolExecutor(PASSWORD_THREADS, "passwords")
+        self.checks = PasswordChecks()
 
-    def exchange(self, mechanism: str, users: Users) -> Exchange:
-        """`mechanism` is one that can be configured."""
-        return _EXCHANGES[mechanism](self, users)
+    def exchange(self, mechanism: str, users: Users, site: Site) -> Exchange:
+        """`mechanism` is one that can be configured; `site` is the client's."""
+        return _EXCHANGES[mechanism](self, users, site)
 
     def close(self) -> None:
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        self.checks.close()
 
 
 class PlainExchange:
-    def __init__(self, shared: Mechanisms, users: Users) -> None:
+    def __init__(self, shared: Mechanisms, users: Users, site: Site) -> None:
         self._shared = shared
         self._users = users
+        self._site = site
 
     async def respond(self, token: bytes) -> Step:
         message = plain.parse_plain(token)
@@ -123,9 +124,8 @@ class PlainExchange:
                 raise LoginFailed(text, text)
         sought = await self._users.find(message.user, None)
         salt, iterations = sought.credential.salt, sought.credential.iterations
-        given = await asyncio.get_running_loop().run_in_executor(  # takes as long for an unknown user
-            self._shared.threads, credential_of, sought.mechanism, message.password, salt, iterations
-        )
+        check = partial(credential_of, sought.mechanism, message.password, salt, iterations)
+        given = await self._shared.checks.run(self._site, check)  # takes as long for an unknown user
         is_right = secrets.compare_digest(given.stored_key, sought.credential.stored_key)
         if sought.missing is not None or not is_right:
             raise LoginFailed(sought.missing or "wrong password", plain.WRONG)
@@ -151,7 +151,7 @@ class ScramExchange:
 
 
 class BearerExchange:
-    def __init__(self, shared: Mechanisms, users: Users) -> None:
+    def __init__(self, shared: Mechanisms) -> None:
         assert shared.tokens is not None  # without tokens, the configuration is refused
         self._tokens = shared.tokens
         self._failed: str | None = None
@@ -182,9 +182,9 @@ def _identity(claims: TokenClaims, named: str | None, answer: str | None = None)
     return Identity(claims.role, claims.expires_s, named or claims.cluster)
 
 
-_EXCHANGES: dict[str, Callable[[Mechanisms, Users], Exchange]] = {
+_EXCHANGES: dict[str, Callable[[Mechanisms, Users, Site], Exchange]] = {
     plain.NAME: PlainExchange,
-    oauth_bearer.NAME: BearerExchange,
-    ScramMechanism.SCRAM_SHA_256.value: lambda _, users: ScramExchange(users, ScramMechanism.SCRAM_SHA_256),
-    ScramMechanism.SCRAM_SHA_512.value: lambda _, users: ScramExchange(users, ScramMechanism.SCRAM_SHA_512),
+    oauth_bearer.NAME: lambda shared, *_: BearerExchange(shared),
+    ScramMechanism.SCRAM_SHA_256.value: lambda _, users, __: ScramExchange(users, ScramMechanism.SCRAM_SHA_256),
+    ScramMechanism.SCRAM_SHA_512.value: lambda _, users, __: ScramExchange(users, ScramMechanism.SCRAM_SHA_512),
 }

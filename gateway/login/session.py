@@ -23,6 +23,7 @@ from gateway.login.users import UsersHere
 from gateway.requests.call import Call, asks
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import MAX_NAME_BYTES, Principal, RequestContext
+from gateway.security.address_quotas import site_of
 from protocol.framing import LENGTH_BYTES
 from protocol.kafka.api_key import ApiKey
 from protocol.kafka.buffers import Buffer
@@ -166,7 +167,7 @@ class LoginSession:
             await self._logins.failures.wait(self._context.client.ip)
             self._mechanism = mechanism
             users = UsersHere(self._logins.mechanisms, self._dispatcher.entrance, self._context.listener)
-            self._exchange = self._logins.mechanisms.exchange(mechanism, users)
+            self._exchange = self._logins.mechanisms.exchange(mechanism, users, site_of(self._context.client.ip))
             self._state = _State.AUTHENTICATION if call.version >= 1 else _State.BARE_TOKENS
         return LoginAnswer(self._encode(call, SaslHandshakeResponse(mechanisms=offered)))
 
