@@ -134,9 +134,7 @@ class FetchRows:
             return position + 2 + int.from_bytes(frame[position : position + 2], "big")
         if (low := frame[position]) < 0x80:
             return position + low
-        if (high := frame[position + 1]) >= 0x80:
-            raise IndexError("a long name")
-        return position + 1 + (low & 0x7F | high << 7)
+        return position + 1 + (low & 0x7F | frame[position + 1] << 7)
 
     def topic(self, encoded: bytes) -> str | uuid.UUID:
         """The topic of an `AskedRow`. Raises UnicodeDecodeError."""

@@ -108,10 +108,10 @@ class _Decoder:
             self._source.add(f"{raw} = bytes(take(data, pos, 16))", "pos += 16")
             self._source.add(f"{target} = UUID(bytes={raw}) if any({raw}) else None")
             return
-        is_string = field.kind == "string"
-        length = self._length("short" if is_string else "int", 2 if is_string else 4)
-        if is_string and self._flexible and not self._schema.is_response:
-            self._source.add(f"if {length} > {MAX_STRING_BYTES}: too_long({field.name!r}, {length})")
+        if field.kind == "string":
+            length = self._length("short", 2, None if self._schema.is_response else field.name)
+        else:
+            length = self._length("int", 4)
         self._unless_null(field, length, target)
         read = {
             "string": 'str(data[pos:pos + {0}], "utf-8")',
@@ -155,16 +155,19 @@ class _Decoder:
         if nullable:
             self._source.dedent()
 
-    def _length(self, plain: str, size: int) -> str:
-        """The name of the variable with the length, which is negative for null."""
+    def _length(self, plain: str, size: int, limited: str | None = None) -> str:
+        """The name of the variable with the length, which is negative for null. `limited` is the name of a string."""
         length = self._source.local()
         if self._flexible:
             self._source.add(
                 f"{length} = data[pos]",
                 f"if {length} < 128: pos += 1",
-                f"else: {length}, pos = read_varint(data, pos)",
-                f"{length} -= 1",
+                "else:",
+                f"    {length}, pos = read_varint(data, pos)",
             )
+            if limited is not None:  # only here, where a short string does not pay for it
+                self._source.add(f"    if {length} > {MAX_STRING_BYTES + 1}: too_long({limited!r}, {length} - 1)")
+            self._source.add(f"{length} -= 1")
         else:
             self._source.add(f"{length}, = {plain}(data, pos)", f"pos += {size}")
         return length
