@@ -20,6 +20,9 @@ from protocol.sasl.scram import (
     credential_of_salted,
 )
 
+MAX_SALT_BYTES = 1_024
+"""Kafka has no limit, and its tools make 26 bytes. Whoever names the user gets the salt, before any login."""
+
 _Row = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 _Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
 _Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
@@ -84,5 +87,7 @@ def _credential(key: ScramKey, wanted: _Upsertion) -> ScramCredential:
     if not MIN_ITERATIONS <= wanted.iterations <= MAX_ITERATIONS:
         text = "Too few iterations" if wanted.iterations < MIN_ITERATIONS else "Too many iterations"
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
+    if len(wanted.salt) > MAX_SALT_BYTES:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salt too long")
     salted, salt = bytes(wanted.salted_password), bytes(wanted.salt)
     return credential_of_salted(key.mechanism, salted, salt, wanted.iterations)
