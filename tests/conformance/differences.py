@@ -45,7 +45,6 @@ _CRASH = "Kafka's validation fails with UNKNOWN_SERVER_ERROR; the gateway says w
 _CRASH_OF_A_HANDLER = "Kafka's handler fails with UNKNOWN_SERVER_ERROR; the gateway says what is wrong with the request"
 _STRICT = "Kafka lets it pass; the gateway closes the connection, as for any other malformed request"
 _GONE = "Kafka finds the largest timestamp at an offset before the log's start; the gateway, at one that is left"
-_LONG_ID = "Kafka closes the connection; the gateway says that the id is too long"
 _STARTED_ONCE = "Kafka goes on telling when a transaction that has ended began"
 _NEWER_VERSION = "transaction.version 2, as in Kafka 4: whose transaction was aborted goes on with the next epoch"
 _FUTURE_EPOCH = "Kafka takes the batch of an epoch that nobody has, and can then never end the transaction"
@@ -56,10 +55,6 @@ _PRODUCED = ("[0].Produce.*", "[1].Fetch.*")
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference("test_transactional_records::test_compacted_topic[False*]", ("[*].Fetch.*",), _LEFT_OUT),
-    *(
-        Difference(f"test_transactions::{test}[*]", ("*",), _LONG_ID)
-        for test in ("test_longer_id_than_a_record_can_name", "test_add_of_a_long_id", "test_end_of_a_long_id")
-    ),
     *(
         Difference(f"test_transactions::{test}[*]", ("*",), _NEWER_VERSION)
         for test in ("test_open_transaction_is_aborted_by_its_own_producer", "test_timed_out_producer_continues")
