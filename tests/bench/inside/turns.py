@@ -50,8 +50,8 @@ def compare(before: Side, after: Side, cases: Sequence[str], rounds: int = ROUND
     found = {case: Cost([], []) for case in cases}
     with ExitStack() as stack:
         sides = [stack.enter_context(_worker(side)) for side in (before, after)]
-        for number in range(rounds):
-            for case, cost in found.items():
+        for case, cost in found.items():  # not in turns: others would displace the batches that some read again
+            for number in range(rounds):
                 pairs = list(zip(cost, sides, strict=True))
                 for costs, worker in pairs if number % 2 else reversed(pairs):
                     costs.append(_slice(worker, case))

@@ -16,8 +16,6 @@ from tests.bench.inside.scene import Scene
 SLICE_BATCHES = 300
 COUNTED_BATCHES = 200
 WARM_UP_STEPS = 6
-CACHE_BYTES = 1 << 30
-"""The batches that some cases read again and again stay in the cache, whatever the others write."""
 READY = "ready"
 
 
@@ -25,7 +23,7 @@ class Worker:
     """Must be constructed in the event loop."""
 
     def __init__(self) -> None:
-        self.scene = Scene(limits={"cache_budget_bytes": CACHE_BYTES})
+        self.scene = Scene()
         GarbageCollection().start()
         self._loads: dict[str, Load] = {}
 
