@@ -48,10 +48,10 @@ REMINDERS = 3
 """The number of reminders to each gateway within the idle time, for a cluster that is used here."""
 TRY_AGAIN_S = 3.0
 """After a failure, there is no other attempt for this time: refused clients reconnect at once."""
-UNENTERED_S = 5.0
-"""A cluster that was opened to check a password stays open for this time, also if others need its place."""
-MAX_GIVING_WAY = 4
-"""Clusters that close for others at the same time."""
+MIN_OPEN_S = 5.0
+"""A cluster is not evicted for this time: a client may be about to log in to it."""
+MAX_EVICTED = 4
+"""No cluster is evicted while so many are being closed."""
 MAX_FAILED = 1_000
 """Failures that are remembered for this time: clients may name clusters that cannot be opened, one after the other."""
 
@@ -81,8 +81,10 @@ class Clusters:
         """When each of `_made` was last requested, by a client or another gateway, or used."""
         self._used_s: dict[str, float] = {}
         """When clients of this gateway, or their transactions, last used each of `_made`."""
-        self._unentered_s: dict[str, float] = {}
-        """When those were opened that no client has entered: only to check the password of one that wants to log in."""
+        self._opened_s: dict[str, float] = {}
+        """When each of `_open` was opened, in this order."""
+        self._entered: set[str] = set()
+        """Those of `_made` that clients have logged in to. Others were opened to check a password."""
         self._usage_before: dict[str, Usage] = {}
         """The usage of closed clusters: their counters continue when they are opened again."""
         self._idle_s = config.kafka.cluster_limits.idle_ms / 1_000
@@ -126,28 +128,20 @@ class Clusters:
         if name is None:
             return self._own
         served = await self.open(name)
-        self._unentered_s.pop(name, None)
+        self._entered.add(name)
         if listener.name != FORWARDING_LISTENER:
             self._note(self._used_s, name)
         return served
 
     def _note(self, times_s: dict[str, float], name: str) -> None:
-        """Only of what is there: anybody may name clusters that cannot be opened."""
+        """Clusters that were not made are not noted: clients may name any number of them."""
         if name in self._made:
             times_s[name] = _now()
 
     async def home(self, listener: Listener, user: str) -> ServedCluster | None:
         """The cluster whose own users may have this name. Raises ClusterRefused."""
         name = home_of(self._config, listener.cluster, user)
-        if name is None:
-            return None
-        if name not in self._made and name not in self._opening and name not in self._of_listeners:
-            self._unentered_s[name] = _now()
-        try:
-            return await self.open(name)
-        finally:
-            if name not in self._made and name not in self._opening:
-                self._unentered_s.pop(name, None)
+        return None if name is None else await self.open(name)
 
     async def open(self, name: str) -> ServedCluster:
         """Open a cluster, once for all callers. Raises ClusterRefused."""
@@ -172,21 +166,22 @@ class Clusters:
             raise ClusterRefused("the cluster cannot be opened")
         max_open = self._config.kafka.cluster_limits.max_open
         count = len(self._made.keys() | self._opening.keys() | self._closing.keys() | {name})
-        if name not in self._made and count > max_open and not self._one_gives_way():
+        if name not in self._made and count > max_open and not self._evict_one():
             raise ClusterRefused("too many clusters")
         opening = self._opening[name] = asyncio.create_task(self._bring_up(name, create=section.create_namespace))
         opening.add_done_callback(partial(self._brought_up, name))
         return opening
 
-    def _one_gives_way(self) -> bool:
-        """Close a cluster that only strangers have asked for. They may ask on, so few do so at the same time."""
-        old_s = _now() - UNENTERED_S
-        for name, opened_s in self._unentered_s.items():
-            if opened_s <= old_s and name in self._open and not self._is_used(name):
-                if len(self._closing) < MAX_GIVING_WAY:
-                    self._start_closing(name)
-                    return True
-                return False
+    def _evict_one(self) -> bool:
+        """Close a cluster that no client has logged in to. Clients without a password may have it opened again, so few
+        are evicted at the same time."""
+        if len(self._closing) >= MAX_EVICTED:
+            return False
+        old_s = _now() - MIN_OPEN_S
+        for name, opened_s in self._opened_s.items():
+            if opened_s <= old_s and name not in self._entered and not self._is_used(name):
+                self._start_closing(name)
+                return True
         return False
 
     async def _bring_up(self, name: str, *, create: bool) -> ServedCluster:
@@ -202,6 +197,7 @@ class Clusters:
             services.begin_to_start()
         await services.load_rights()
         self._open[name] = services.served
+        self._opened_s[name] = _now()
         log.info("cluster opened", cluster=name)
         return services.served
 
@@ -272,8 +268,9 @@ class Clusters:
     def _start_closing(self, name: str) -> None:
         """A later request opens the cluster again, after it is closed."""
         services, view = self._made.pop(name), self._views.pop(name)
-        for known in (self._open, self._asked_s, self._used_s, self._unentered_s):
+        for known in (self._open, self._asked_s, self._used_s, self._opened_s):
             known.pop(name, None)
+        self._entered.discard(name)
         usage = self._usage_before[name] = services.served.cluster.usage
         self.end_connections(services.served.cluster)
         closing = self._closing[name] = run_once("closing of a cluster", self._close(name, services, view))

@@ -1,6 +1,7 @@
 """Checks of passwords: each takes milliseconds of CPU, so they run in a few threads, and sites take turns.
 
-A client that logs in again and again, with whatever success, delays the others by one check.
+A client that logs in again and again, with whatever success, delays others by one check. A site is an address, or a
+network of IPv6 (`site_of`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ THREADS = 2
 
 
 class PasswordChecks:
-    """Those of all listeners."""
+    """The checks of all listeners share the threads."""
 
     def __init__(self, threads: int = THREADS) -> None:
         self._threads = ThreadPoolExecutor(threads, "passwords")
@@ -52,7 +53,9 @@ class PasswordChecks:
                 self._forget(site, turn)
             raise
 
-    def _ended(self, _: asyncio.Future[Any]) -> None:
+    def _ended(self, check: asyncio.Future[Any]) -> None:
+        if not check.cancelled():
+            check.exception()  # possibly nobody waits for it
         self._release()
 
     def _release(self) -> None:

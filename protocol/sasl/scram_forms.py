@@ -1,8 +1,9 @@
-"""What a stranger can see of users' passwords: a name without a user has to look like one with a user.
+"""What a client can see of users before it has logged in: a name without a user has to look like one with a user.
 
-Whoever sends a name learns salt and iterations for it with SCRAM; with PLAIN, how long its password takes to check. A
-name without a user gets a form that users have, chosen by the name and a secret: each form as often, in proportion, as
-users have it. When users change, few names change their form, and each as if its password had been set anew.
+With SCRAM, a client that sends a name gets the name's salt and iterations. With PLAIN, it sees how long the check of
+the password takes. A name without a user gets a form that users have, chosen by the name and a secret: each form as
+often, in proportion, as users have it. When users change, few names change their form, and each as if its password
+had been set anew.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SALT_BITS = 130
 MAX_SALT_BYTES = 64
 """The longest salt of a name without a user. No common client makes longer ones."""
 MAX_FORMS = 16
-"""The number of forms of a store from which one is chosen, the most frequent ones: a stranger must not cause more work
+"""The number of forms of a store from which one is chosen, the most frequent ones: a client must not cause more work
 the more different forms administrators have made."""
 _DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
 _SALT_OF_KAFKA = re.compile(rb"[1-9a-z][0-9a-z]{19,25}")
@@ -85,10 +86,10 @@ def chosen_form(stores: Iterable[FormCounts], user: str, secret: bytes) -> UserF
     for store in stores:
         for form, share in store.shares.items():
             weights[form] = weights.get(form, 0.0) + share
-    return max(weights, key=lambda form: _lot(form, user, secret) / weights[form], default=USUAL_FORM)
+    return max(weights, key=lambda form: _draw(form, user, secret) / weights[form], default=USUAL_FORM)
 
 
-def _lot(form: UserForm, user: str, secret: bytes) -> float:
+def _draw(form: UserForm, user: str, secret: bytes) -> float:
     """The logarithm of a number between 0 and 1, all equally likely. Divided by its weight, that of a form with
     twice the weight is the largest twice as often."""
     drawn = hmac.digest(secret, f"form {_text(form)} {user}".encode(), "sha256")

@@ -47,7 +47,7 @@ class FleetMember:
 
     @property
     def last_events(self) -> str:
-        """Without values, as far as they matter for a member that stands still."""
+        """Its last events and errors, without the values of records."""
         facts = [
             event | {"records": len(event["records"])} if event["event"] == "read" else event
             for event in self._events()[-LAST_EVENTS:]

@@ -21,7 +21,7 @@ from protocol.sasl.scram import (
 )
 
 MAX_SALT_BYTES = 1_024
-"""Kafka has no limit, and its tools make 26 bytes. Whoever names the user gets the salt, before any login."""
+"""Kafka has no limit; its tools make 26 bytes. Any client that sends the user's name gets the salt, before a login."""
 
 _Row = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 _Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion

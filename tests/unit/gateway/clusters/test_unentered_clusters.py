@@ -1,4 +1,4 @@
-"""Clusters that were opened to check a password: strangers cause it, so they must not keep others out."""
+"""Clusters that were opened to check a password: any client can cause it, so they must not keep others out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 
 from gateway.clusters import clusters as module
 from gateway.config.gateway_config import Config
-from gateway.namespace import UnsupportedCluster
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import Listener, Principal
 from tests.unit.event_loop import let_callbacks_run
@@ -25,7 +24,7 @@ BY_USER = Config.model_validate(
 
 @pytest.fixture
 def old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "UNENTERED_S", 0.0)
+    monkeypatch.setattr(module, "MIN_OPEN_S", 0.0)
 
 
 async def names_open(scene: Scene) -> list[str]:
@@ -34,7 +33,7 @@ async def names_open(scene: Scene) -> list[str]:
 
 
 @pytest.mark.usefixtures("old")
-async def test_clusters_that_strangers_have_opened_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clusters_that_nobody_has_logged_in_to_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     scene, listener = Scene(monkeypatch, BY_USER), Listener("default")
     for name in "xy":
         await scene.clusters.home(listener, f"{name}-user")
@@ -48,7 +47,7 @@ async def test_clusters_that_strangers_have_opened_give_way(monkeypatch: pytest.
     await scene.clusters.stop()
 
 
-async def test_a_cluster_does_not_give_way_while_a_password_may_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cluster_is_not_evicted_while_a_password_may_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     scene, listener = Scene(monkeypatch, BY_USER), Listener("default")
     for name in "xy":
         await scene.clusters.home(listener, f"{name}-user")
@@ -58,9 +57,9 @@ async def test_a_cluster_does_not_give_way_while_a_password_may_be_checked(monke
 
 
 @pytest.mark.usefixtures("old")
-async def test_few_give_way_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strangers may ask for one cluster after the other."""
-    monkeypatch.setattr(module, "MAX_GIVING_WAY", 1)
+async def test_few_are_evicted_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients without a password may ask for one cluster after the other."""
+    monkeypatch.setattr(module, "MAX_EVICTED", 1)
     scene, listener = Scene(monkeypatch, BY_USER), Listener("default")
     for name in "xy":
         await scene.clusters.home(listener, f"{name}-user")
@@ -72,12 +71,3 @@ async def test_few_give_way_at_the_same_time(monkeypatch: pytest.MonkeyPatch) ->
     await let_callbacks_run()
     await scene.clusters.home(listener, "x-user")
     await scene.clusters.stop()
-
-
-@pytest.mark.usefixtures("old")
-async def test_nothing_is_kept_of_a_cluster_that_strangers_cannot_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(monkeypatch, BY_USER)
-    scene.error = UnsupportedCluster("no")
-    with pytest.raises(ClusterRefused):
-        await scene.clusters.home(Listener("default"), "x-user")
-    assert scene.clusters._unentered_s == {}

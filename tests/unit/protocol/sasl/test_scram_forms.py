@@ -32,11 +32,11 @@ def counts_of(*counted: tuple[UserForm, int]) -> FormCounts:
 
 
 def test_unknown_users_stay_as_they_are() -> None:
-    first, again = (unknown_user(USUAL, "nobody", SECRET) for _ in range(2))
+    first, again = (unknown_user(USUAL, "alice", SECRET) for _ in range(2))
     assert first == again and first.iterations == MIN_ITERATIONS
-    others = [unknown_user(USUAL, "somebody", SECRET), unknown_user(USUAL, "nobody", b"other")]
+    others = [unknown_user(USUAL, "bob", SECRET), unknown_user(USUAL, "alice", b"other")]
     assert first.salt not in {other.salt for other in others}
-    assert unknown_user(SLOW, "nobody", SECRET).salt != first.salt, "with other iterations, the password is another one"
+    assert unknown_user(SLOW, "alice", SECRET).salt != first.salt, "with other iterations, the password is another one"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_unknown_users_stay_as_they_are() -> None:
 def test_forms_of_salts(salt: bytes, salt_bytes: int | None) -> None:
     form = user_form({SHA_512: ScramCredential(salt, b"", b"", 5_000)})
     assert form == (PasswordForm(SHA_512, 5_000, salt_bytes),)
-    made = unknown_user(form[0], "nobody", SECRET)
+    made = unknown_user(form[0], "alice", SECRET)
     assert salt_bytes is None or len(made.salt) == salt_bytes
     assert made.iterations == 5_000 and len(made.stored_key) == 64
 
@@ -61,7 +61,7 @@ def test_salts_of_kafka_are_numbers() -> None:
 
 
 def test_without_users_the_usual_form() -> None:
-    assert chosen_form([], "nobody", SECRET) == chosen_form([FormCounts()], "nobody", SECRET) == USUAL_FORM
+    assert chosen_form([], "alice", SECRET) == chosen_form([FormCounts()], "alice", SECRET) == USUAL_FORM
 
 
 def test_forms_are_chosen_as_often_as_users_have_them() -> None:
