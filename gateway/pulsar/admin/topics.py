@@ -15,6 +15,8 @@ from gateway.pulsar.position import Position
 
 _BEHIND_LAST_ENTRY = "LastConfirmedEntry is"
 """Part of the broker's message, with status 500, when the entry id is beyond the ledger's last entry."""
+_PARTITION = "-partition-"
+"""Between a topic's name and the number of a partition."""
 _QUOTA_BY_SIZE = "destination_storage"
 _PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
 
@@ -204,11 +206,15 @@ class TopicsAdmin:
         return found
 
     async def partition_sizes(self, topic: str) -> dict[int, int]:
-        """Stored bytes of each existing partition of a partitioned topic, with one request."""
+        """Stored bytes of each existing partition of a partitioned topic, with one request.
+
+        The broker leaves out partitions that do not exist. If none exists, it lists the topic itself.
+        """
         path = topic_path(topic, "partitioned-stats")
         options = {"perPartition": "true", "excludePublishers": "true", "excludeConsumers": "true"}
         found = await self._http.get_json(path, options)
-        return {int(name.rpartition("-")[2]): each["storageSize"] for name, each in found["partitions"].items()}
+        rows = ((name.rpartition(_PARTITION), stats) for name, stats in found["partitions"].items())
+        return {int(number): stats["storageSize"] for (_, mark, number), stats in rows if mark}
 
     async def internal_stats(self, topic: str) -> InternalStats:
         """Ledgers and cursors. Loads the topic."""

@@ -145,6 +145,21 @@ def test_partitioned_topics_and_their_policies(pulsar: PulsarAddresses) -> None:
     run(pulsar, test)
 
 
+def test_the_sizes_of_partitions_that_exist(pulsar: PulsarAddresses) -> None:
+    """While a topic is being created or deleted, some partitions or all are absent."""
+
+    async def test(cluster: Cluster) -> None:
+        topics, topic = cluster.admin.topics, f"persistent://{NAMESPACE}/7-{secrets.token_hex(6)}"
+        await topics.create_partitioned(topic, 2, {})
+        assert await topics.partition_sizes(topic) == {0: 0, 1: 0}
+        await topics.delete(f"{topic}-partition-0")
+        assert await topics.partition_sizes(topic) == {1: 0}
+        await topics.delete(f"{topic}-partition-1")
+        assert await topics.partition_sizes(topic) == {}
+
+    run(pulsar, test)
+
+
 def test_a_subscription_is_made_in_each_partition_that_has_none(pulsar: PulsarAddresses) -> None:
     async def test(cluster: Cluster) -> None:
         topics, topic, name = cluster.admin.topics, f"persistent://{NAMESPACE}/{secrets.token_hex(6)}", "~name"
