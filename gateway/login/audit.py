@@ -1,4 +1,4 @@
-"""Logs every login and every failed login. Log lines of failures are limited, because strangers can cause many."""
+"""Logs every login and every failed login. Log lines of failures are few: unauthenticated clients can cause many."""
 
 from __future__ import annotations
 

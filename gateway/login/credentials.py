@@ -23,7 +23,7 @@ class ScramCredentials(Protocol):
 
     @property
     def forms(self) -> FormCounts:
-        """What its users look like to strangers."""
+        """What its users look like to unauthenticated clients."""
 
 
 class ConfiguredUsers:

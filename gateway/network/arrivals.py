@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import structlog
 
 from gateway.config.limits import Limits
-from gateway.network.turns import STRANGERS, Turns
+from gateway.network.turns import UNAUTHENTICATED, Turns
 from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.observability.metrics import Metrics
 from gateway.security.address_quotas import AddressQuotas, Site, site_of
@@ -25,7 +25,7 @@ MEMORY_SHARE = 8
 log = SparseLog(structlog.get_logger(), lines=LINES_PER_S)
 
 
-class Stranger(Protocol):
+class UnauthenticatedClient(Protocol):
     """A connection whose client has not logged in."""
 
     def abort(self, reason: str) -> None: ...
@@ -42,7 +42,7 @@ class Arrivals:
         self._metrics = metrics
         self._by_site: Counter[Site] = Counter()
         self._count = 0
-        self._held: dict[Stranger, int] = {}
+        self._held: dict[UnauthenticatedClient, int] = {}
         self._held_bytes = 0
 
     def arrived(self, host: str) -> bool:
@@ -65,13 +65,13 @@ class Arrivals:
         def run(_: float) -> None:
             began_s = self._turns.now_s()
             step()
-            self._turns.ran(STRANGERS, self._turns.now_s() - began_s)
+            self._turns.ran(UNAUTHENTICATED, self._turns.now_s() - began_s)
 
-        left_s = self._turns.left_s(STRANGERS)
+        left_s = self._turns.left_s(UNAUTHENTICATED)
         if left_s > 0:
             run(left_s)
         else:
-            self._turns.wait(STRANGERS, run)
+            self._turns.wait(UNAUTHENTICATED, run)
 
     def left(self, host: str) -> None:
         """A client that was counted has logged in or disconnected."""
@@ -81,14 +81,14 @@ class Arrivals:
         if not self._by_site[site]:
             del self._by_site[site]
 
-    def holds(self, stranger: Stranger, size_bytes: int) -> None:
+    def holds(self, client: UnauthenticatedClient, size_bytes: int) -> None:
         """Set how many bytes of what a connection has sent are in memory. Above the budget, the connections that have
         held memory for the longest time are closed."""
-        self._held_bytes += size_bytes - self._held.get(stranger, 0)
+        self._held_bytes += size_bytes - self._held.get(client, 0)
         if size_bytes:
-            self._held[stranger] = size_bytes  # keeps its position in the dict
+            self._held[client] = size_bytes  # keeps its position in the dict
         else:
-            self._held.pop(stranger, None)
+            self._held.pop(client, None)
         while self._held_bytes > self._budget_bytes:
             longest = next(iter(self._held))
             self._held_bytes -= self._held.pop(longest)

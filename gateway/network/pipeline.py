@@ -23,7 +23,7 @@ from gateway.network.backlog import Backlog
 from gateway.network.held_memory import HeldMemory
 from gateway.network.host import Host
 from gateway.network.output import Gone, Output
-from gateway.network.turns import STRANGERS
+from gateway.network.turns import UNAUTHENTICATED
 from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.requests.call import Api, Call, ClosesConnection
 from gateway.requests.cluster import ClusterRefused
@@ -135,7 +135,7 @@ class Pipeline:
 
     @property
     def _cluster(self) -> int:
-        return STRANGERS if self.admission.is_awaited else id(self.admission.served.cluster)
+        return UNAUTHENTICATED if self.admission.is_awaited else id(self.admission.served.cluster)
 
     def _wait_for_turn(self) -> None:
         self._waits_for_turn = True

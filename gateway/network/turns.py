@@ -16,15 +16,15 @@ SLICE_S = 0.005
 """A request that began within the slice may end after it."""
 CLUSTER_SLICE_S = 0.001
 """The same with several clusters. A request waits for several turns: its own, that of Pulsar's answer, and so on."""
-STRANGERS = 0
+UNAUTHENTICATED = 0
 """Stands for the cluster of connections that no cluster has admitted yet."""
 
 
 class Turns:
-    """The turns of all connections. A cluster is identified by any number that is unique to it, but not STRANGERS."""
+    """The turns of all connections. Any number but UNAUTHENTICATED identifies a cluster, if it is its own."""
 
     def __init__(self, *, by_cluster: bool, now_s: Callable[[], float] = perf_counter) -> None:
-        """Without `by_cluster`, only single connections and the strangers are bounded, not clusters."""
+        """Without `by_cluster`, only single connections and the unauthenticated clients are bounded, not clusters."""
         self.now_s = now_s
         self.by_cluster = by_cluster
         self._slice_s = CLUSTER_SLICE_S if by_cluster else SLICE_S
@@ -35,7 +35,7 @@ class Turns:
 
     def left_s(self, cluster: int) -> float:
         """How long requests of the cluster may run now. 0: call `wait`, because it has used its slice, or waits."""
-        if not (self.by_cluster or cluster == STRANGERS):
+        if not (self.by_cluster or cluster == UNAUTHENTICATED):
             return self._slice_s
         if cluster in self._waiting:
             return 0.0
@@ -48,7 +48,7 @@ class Turns:
     def ran(self, cluster: int, seconds: float) -> None:
         """Count the time that requests of the cluster have taken."""
         self._used_s[cluster] = self._used_s.get(cluster, 0.0) + seconds
-        if self.by_cluster or cluster == STRANGERS:
+        if self.by_cluster or cluster == UNAUTHENTICATED:
             self._expect_next()
 
     def wait(self, cluster: int, run: Callable[[float], None]) -> None:

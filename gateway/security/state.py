@@ -28,7 +28,7 @@ class SecurityState:
         self.acls = Acls()
         self.scram: dict[ScramKey, ScramCredential] = {}
         self.forms = FormCounts()
-        """What the users of `scram` look like to strangers."""
+        """What the users of `scram` look like to unauthenticated clients."""
         self.quotas: dict[Entity, dict[str, float]] = {}
         self.quotas_version = 0
         """Increases with each change of a quota."""

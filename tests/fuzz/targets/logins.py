@@ -87,7 +87,7 @@ def _sized(*frames: bytes) -> bytes:
     return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
 
 
-class _Strangers:
+class _UnauthenticatedClients:
     """What all their sessions share, created at first use."""
 
     def __init__(self) -> None:
@@ -104,17 +104,17 @@ class _Strangers:
         )
 
 
-_strangers: list[_Strangers] = []
+_clients: list[_UnauthenticatedClients] = []
 
 
 def check_conversation(data: bytes) -> str:
     """Whatever is sent, no client logs in, and nothing is answered after the end."""
-    if not _strangers:
-        _strangers.append(_Strangers())
-    return _strangers[0].loop.run_until_complete(_converse(data, _strangers[0]))
+    if not _clients:
+        _clients.append(_UnauthenticatedClients())
+    return _clients[0].loop.run_until_complete(_converse(data, _clients[0]))
 
 
-async def _converse(data: bytes, shared: _Strangers) -> str:
+async def _converse(data: bytes, shared: _UnauthenticatedClients) -> str:
     # No delay for earlier failures.
     session = LoginSession(shared.logins._replace(failures=FailedLogins()), shared.dispatcher, shared.context)
     outcome, position = "", 0
@@ -127,7 +127,7 @@ async def _converse(data: bytes, shared: _Strangers) -> str:
             answer = await session.answer(frame)
         except MalformedRequest as error:
             return f"{outcome} {reason(error)}"
-        assert answer.principal is None, "a stranger has logged in"
+        assert answer.principal is None, "an unauthenticated client has logged in"
         outcome += "a" if answer.buffers else "-"
         if answer.ends is not None:
             return f"{outcome} {answer.ends}"
@@ -141,12 +141,12 @@ def _token_seeds(random: Random) -> Sequence[bytes]:
 
 
 def check_token(data: bytes) -> str:
-    if not _strangers:
-        _strangers.append(_Strangers())
-    tokens = _strangers[0].logins.mechanisms.tokens
+    if not _clients:
+        _clients.append(_UnauthenticatedClients())
+    tokens = _clients[0].logins.mechanisms.tokens
     assert tokens is not None
     try:
-        _strangers[0].loop.run_until_complete(tokens.verify(data.decode("utf-8", "replace")))
+        _clients[0].loop.run_until_complete(tokens.verify(data.decode("utf-8", "replace")))
     except LoginFailed as failed:
         return str(failed)
     raise AssertionError("a token that nobody has signed")

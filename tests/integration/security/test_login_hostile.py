@@ -25,7 +25,7 @@ from tests.support.names import unique_topic
 from tests.support.raw_client import ConnectionClosedError, RawClient, connected, encode_request
 
 MIB = 1024 * 1024
-CANARY = "canary-of-a-stranger"
+CANARY = "canary-of-an-unauthenticated-client"
 GOOD = f"\0{USER}\0{PASSWORD}".encode()
 WRONG = f"\0{USER}\0{CANARY}".encode()
 
@@ -110,13 +110,13 @@ def test_clients_before_login_have_a_memory_limit(secured: Secured) -> None:
     half = struct.pack(">i", 500 * 1024) + bytes(450 * 1024)
     with contextlib.ExitStack() as stack, connected(secured.address("sasl")) as client:
         log_in(client)
-        strangers = []
+        unauthenticated = []
         for _ in range(200):
-            stranger = stack.enter_context(contextlib.closing(socket.create_connection((HOST, secured.ports["sasl"]))))
-            stranger.setblocking(False)
+            other = stack.enter_context(contextlib.closing(socket.create_connection((HOST, secured.ports["sasl"]))))
+            other.setblocking(False)
             with contextlib.suppress(BlockingIOError, ConnectionError):
-                stranger.send(half)
-            strangers.append(stranger)
+                other.send(half)
+            unauthenticated.append(other)
         for _ in range(20):
             client.call("Metadata", 1, topics=[])
         assert metric(secured.gateway, "kafka_gateway_request_bytes") < 16 * MIB

@@ -125,7 +125,7 @@ async def test_versions_are_told_once(scene: Scene) -> None:
     assert scene.last.ends == "request before login"
 
 
-async def test_little_is_kept_of_what_strangers_call_themselves() -> None:
+async def test_little_is_kept_of_what_unauthenticated_clients_call_themselves() -> None:
     """The names are labels of a metric."""
     long = "x" * MAX_STRING_BYTES
     scene = Scene()

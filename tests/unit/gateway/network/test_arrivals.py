@@ -17,22 +17,22 @@ from tests.unit.gateway.network.test_server import Client, server_of
 HALF_FRAME = (400 * 1024).to_bytes(4, "big") + bytes(100 * 1024)
 
 
-async def test_requests_of_strangers_that_never_get_whole_stop_nobody() -> None:
+async def test_requests_of_unauthenticated_clients_that_never_get_whole_stop_nobody() -> None:
     server, _ = server_of(requests_budget_bytes=8 * MIB)
     logins = Scene().logins
-    strangers = [Client(server, logins=logins) for _ in range(200)]
-    for stranger in strangers:
-        stranger.feed(HALF_FRAME)
+    unauthenticated = [Client(server, logins=logins) for _ in range(200)]
+    for other in unauthenticated:
+        other.feed(HALF_FRAME)
     await let_callbacks_run()
-    for stranger in strangers:
-        if stranger.transport.aborted:
-            stranger.lose()
+    for other in unauthenticated:
+        if other.transport.aborted:
+            other.lose()
     assert server.metrics.request_bytes.value <= 8 * MIB // MEMORY_SHARE
-    assert strangers[0].lost and not strangers[-1].transport.closing, "who has held memory longest goes"
+    assert unauthenticated[0].lost and not unauthenticated[-1].transport.closing, "who has held memory longest goes"
     client = Client(server)
     client.feed(frame("n1"))
     assert client.transport.written == b"1;"
-    for each in (*strangers, client):
+    for each in (*unauthenticated, client):
         each.lose()
     assert server.arrivals._held_bytes == server.metrics.request_bytes.value == 0
     assert server.arrivals._held == {} == server.arrivals._by_site
@@ -40,14 +40,14 @@ async def test_requests_of_strangers_that_never_get_whole_stop_nobody() -> None:
 
 async def test_who_leaves_holds_nothing() -> None:
     server, _ = server_of(requests_budget_bytes=8 * MIB)
-    stranger = Client(server, logins=Scene().logins)
-    stranger.feed(HALF_FRAME)
+    other = Client(server, logins=Scene().logins)
+    other.feed(HALF_FRAME)
     assert server.arrivals._held_bytes == len(HALF_FRAME)
-    stranger.lose()
+    other.lose()
     assert server.arrivals._held_bytes == 0
 
 
-async def test_strangers_of_all_addresses_are_counted() -> None:
+async def test_unauthenticated_clients_of_all_addresses_are_counted() -> None:
     """TLS handshakes are not yet among the connections of the server."""
     limits = Limits(max_connections=10, max_unauthenticated_per_address=3)
     arrivals = Arrivals(limits, Metrics(), Turns(by_cluster=False))

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.dispatch import ServedCluster
 from gateway.network.connection import KafkaConnection, Owner
-from gateway.network.turns import CLUSTER_SLICE_S, SLICE_S, STRANGERS, Turns
+from gateway.network.turns import CLUSTER_SLICE_S, SLICE_S, UNAUTHENTICATED, Turns
 from gateway.requests.call import Call
 from gateway.requests.context import Listener, Principal
 from gateway.requests.reply import Reply
@@ -187,21 +187,21 @@ async def test_a_defect_of_one_does_not_stop_the_others() -> None:
     assert sorted(ran) == [1, 2] and len(seen) == 1
 
 
-async def test_strangers_share_a_slice_and_take_it_from_no_cluster() -> None:
+async def test_unauthenticated_clients_share_a_slice_and_take_it_from_no_cluster() -> None:
     """With one cluster, too: its own connections are bounded one by one."""
     for by_cluster in (True, False):
         scene = Scene(by_cluster=by_cluster)
         turns = scene.server.turns
-        turns.ran(STRANGERS, SLICE_S)
-        assert turns.left_s(STRANGERS) == 0
+        turns.ran(UNAUTHENTICATED, SLICE_S)
+        assert turns.left_s(UNAUTHENTICATED) == 0
         assert turns.left_s(1) == (CLUSTER_SLICE_S if by_cluster else SLICE_S)
         ran: list[float] = []
-        turns.wait(STRANGERS, ran.append)
+        turns.wait(UNAUTHENTICATED, ran.append)
         assert ran == []
         await turn()
         assert ran == [turns.left_s(1)]
         await turn()
-        assert turns.left_s(STRANGERS) == ran[0]
+        assert turns.left_s(UNAUTHENTICATED) == ran[0]
 
 
 async def test_time_before_the_admission_counts_for_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +212,7 @@ async def test_time_before_the_admission_counts_for_no_cluster(monkeypatch: pyte
     quiet.feed("n1")
     await let_callbacks_run()
     assert quiet.answered == 1
-    assert counted == [STRANGERS, id(quiet.connection.cluster), STRANGERS]  # the admission runs the request
+    assert counted == [UNAUTHENTICATED, id(quiet.connection.cluster), UNAUTHENTICATED]  # the admission runs the request
 
 
 async def test_requests_that_follow_an_answer_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:

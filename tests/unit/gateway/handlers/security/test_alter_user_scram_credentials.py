@@ -1,4 +1,4 @@
-"""Credentials that Kafka would take, and that strangers could make the gateway repeat."""
+"""Credentials that Kafka would take, and that unauthenticated clients could make the gateway repeat."""
 
 from __future__ import annotations
 
