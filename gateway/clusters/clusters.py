@@ -54,6 +54,8 @@ MAX_EVICTED = 4
 """No cluster is evicted while so many are being closed."""
 MAX_FAILED = 1_000
 """Failures that are remembered for this time: clients may name clusters that cannot be opened, one after the other."""
+MAX_CLOSED = 10_000
+"""Closed clusters whose usage is remembered. With `create_namespace`, clients may open new ones without end."""
 
 log = structlog.get_logger()
 sparse_log = SparseLog(log, lines=LINES_PER_S)
@@ -86,7 +88,7 @@ class Clusters:
         self._entered: set[str] = set()
         """Those of `_made` that clients have logged in to. Others were opened to check a password."""
         self._usage_before: dict[str, Usage] = {}
-        """The usage of closed clusters: their counters continue when they are opened again."""
+        """The usage of closed clusters, at most `MAX_CLOSED`: their counters continue when they are opened again."""
         self._idle_s = config.kafka.cluster_limits.idle_ms / 1_000
         self._of_listeners = {each.cluster for each in config.kafka.all_listeners if each.cluster is not None}
         self.end_connections: Callable[[Cluster], None] = lambda cluster: None
@@ -272,6 +274,8 @@ class Clusters:
             known.pop(name, None)
         self._entered.discard(name)
         usage = self._usage_before[name] = services.served.cluster.usage
+        if len(self._usage_before) > MAX_CLOSED:
+            del self._usage_before[next(iter(self._usage_before))]
         self.end_connections(services.served.cluster)
         closing = self._closing[name] = run_once("closing of a cluster", self._close(name, services, view))
         closing.add_done_callback(lambda task: self._closing.pop(name, None))

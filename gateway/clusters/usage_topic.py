@@ -6,7 +6,7 @@ the cluster and the gateway's node id, so compaction keeps the newest message. T
     version       1
     cluster       tenant/namespace
     node_id       node id of the gateway
-    started_ms    since the epoch: when the gateway began to count
+    started_ms    since the epoch: when the gateway began to count for this cluster
     at_ms         since the epoch: when the message was created
     connections   of clients, at that time
     bytes_in      of requests, since the gateway began to count
@@ -60,7 +60,6 @@ class UsageTopic:
         self._topic = f"persistent://{namespace}/{TOPIC}"
         self._node_id = node_id
         self._usages = usages
-        self._started_ms = _now_ms()
         self._producer: Producer | None = None
 
     async def keep_publishing(self) -> None:
@@ -98,7 +97,7 @@ class UsageTopic:
     def _message(self, cluster: str, usage: Usage) -> bytes:
         node_id = self._node_id()
         value = {
-            "version": VERSION, "cluster": cluster, "node_id": node_id, "started_ms": self._started_ms,
+            "version": VERSION, "cluster": cluster, "node_id": node_id, "started_ms": usage.started_ms,
             "at_ms": _now_ms(), "connections": usage.connections, "bytes_in": usage.bytes_in,
             "bytes_out": usage.bytes_out,
         }  # fmt: skip

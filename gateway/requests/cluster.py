@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field
 
 from coordinator.group.coordinator import GroupCoordinator
@@ -57,12 +58,15 @@ class Usage:
     """The present number. Connections are counted only if there are several clusters."""
     bytes_in: int = 0
     bytes_out: int = 0
+    started_ms: int = field(default_factory=lambda: int(time.time() * 1000))
+    """Since the epoch: when the gateway began to count."""
 
     def count_on(self, before: Usage | None) -> None:
         """Continue the counters from before the cluster was closed."""
         if before is not None:
             self.bytes_in += before.bytes_in
             self.bytes_out += before.bytes_out
+            self.started_ms = before.started_ms
 
 
 @dataclass(frozen=True, slots=True)

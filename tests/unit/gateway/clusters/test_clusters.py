@@ -306,6 +306,23 @@ async def test_a_client_that_connects_while_it_is_closed_has_it_opened_again(sce
     await scene.clusters.stop()
 
 
+async def test_usage_of_closed_clusters_is_not_kept_for_ever(
+    scene: Scene, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster that is counted from zero again has another start: `~usage` must not seem to go back."""
+    monkeypatch.setattr(module, "MAX_CLOSED", 2)
+    scene.clusters.start()
+    for name in ("acme/1", "acme/2", "acme/3"):
+        usage = (await scene.clusters.open(name)).cluster.usage
+        usage.bytes_in, usage.started_ms = 7, 1
+        await time.pass_(IDLE_S * 1.1)
+    assert [*scene.clusters._usage_before] == ["acme/2", "acme/3"]
+    found = [(await scene.clusters.open(name)).cluster.usage for name in ("acme/1", "acme/3")]
+    assert [each.bytes_in for each in found] == [0, 7]
+    assert [each.started_ms == 1 for each in found] == [False, True]
+    await scene.clusters.stop()
+
+
 async def test_those_that_are_being_closed_count(scene: Scene, time: Time) -> None:
     scene.clusters.start()
     await scene.clusters.open("acme/x")
