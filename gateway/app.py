@@ -150,6 +150,7 @@ class Gateway:
         await self._join_fleet(ports)
         self._not_ready = "loading ACLs and quotas"
         await self._until_pulsar_is_there(self._services.load_rights)
+        await self._until_pulsar_is_there(self._prepare_users)
         await self._server.start()
         self._accepts_clients = True
         self._tasks.keep_running("housekeeping", self._keep_house)
@@ -202,6 +203,10 @@ class Gateway:
             return True
 
         await retried(attempt, try_again, Backoff(WAIT_FOR_PULSAR_S))
+
+    async def _prepare_users(self) -> None:
+        if self._logins is not None:
+            await self._logins.prepare_users(await self._services.security.secret())
 
     async def _join_fleet(self, ports: Mapping[str, int]) -> None:
         self._not_ready = "joining the fleet"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Protocol
 
 from pydantic import SecretStr
 
-from protocol.sasl.scram import MIN_ITERATIONS, ScramCredential, ScramMechanism, credential_of
-from protocol.sasl.scram_forms import USUAL_FORM, FormCounts, salt_of_kafka
-
-SEED_BYTES = 32
-"""Random bytes for a salt."""
+from protocol.sasl.scram import ScramCredential, ScramMechanism, credential_of
+from protocol.sasl.scram_forms import USUAL_FORM, FormCounts, salt_for
 
 
 class ScramCredentials(Protocol):
@@ -29,14 +25,15 @@ class ScramCredentials(Protocol):
 class ConfiguredUsers:
     """The users of the gateway's configuration. Their passwords are not kept."""
 
-    def __init__(self, passwords: Mapping[str, SecretStr]) -> None:
-        """Takes milliseconds for each user."""
+    def __init__(self, passwords: Mapping[str, SecretStr], secret: bytes) -> None:
+        """Takes milliseconds for each user. The salts are made from the fleet's `secret`, as those of unknown users:
+        they are the same at all gateways."""
         self._credentials = {
-            (user, mechanism): credential_of(
-                mechanism, password.get_secret_value(), salt_of_kafka(os.urandom(SEED_BYTES)), MIN_ITERATIONS
+            (user, form.mechanism): credential_of(
+                form.mechanism, password.get_secret_value(), salt_for(form, user, secret), form.iterations
             )
             for user, password in passwords.items()
-            for mechanism in ScramMechanism
+            for form in USUAL_FORM
         }
         self.forms = FormCounts()
         self.forms.add(USUAL_FORM, len(passwords))

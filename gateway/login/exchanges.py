@@ -80,7 +80,7 @@ class Mechanisms:
         self.own = own
         self.tokens = tokens
         self.secret = os.urandom(32)
-        """What is shown of unknown users is derived from it."""
+        """What is shown of unknown users is derived from it. A gateway sets that of its fleet."""
         self.checks = PasswordChecks()
 
     def exchange(self, mechanism: str, users: Users, site: Site) -> Exchange:

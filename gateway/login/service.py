@@ -20,6 +20,7 @@ class LoginService:
     def __init__(self, config: Config, mechanisms: Mechanisms, keys: TokenKeys | None, metrics: Metrics) -> None:
         self._mechanisms = mechanisms
         self._keys = keys
+        self._users = config.security.users
         self._max_reauth_ms = config.security.max_reauth_ms
         self._audit = LoginAudit(metrics)
         self._failures = FailedLogins()
@@ -29,8 +30,12 @@ class LoginService:
         """`own` knows the users of the fleet's own cluster. Raises InvalidKey or OSError."""
         security = config.security
         keys, tokens = (None, None) if security.tokens is None else await _tokens(security.tokens)
-        configured = await asyncio.to_thread(ConfiguredUsers, security.users)
-        return cls(config, Mechanisms(configured, tokens, own), keys, metrics)
+        return cls(config, Mechanisms(ConfiguredUsers({}, b""), tokens, own), keys, metrics)
+
+    async def prepare_users(self, secret: bytes) -> None:
+        """Await this before clients may log in. With the fleet's `secret`, all gateways show the same of a name."""
+        self._mechanisms.secret = secret
+        self._mechanisms.configured = await asyncio.to_thread(ConfiguredUsers, self._users, secret)
 
     def of(self, mechanisms: Sequence[str]) -> Logins | None:
         """The logins of a listener; None without SASL."""

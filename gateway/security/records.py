@@ -8,6 +8,8 @@ A record's key names the subject, and its value is valid from then on; a record 
     value  {"version": 1, "salt", "stored_key", "server_key": hex, "iterations"}
     key    ["quota", {entity type: name or null}, quota]    null is the default entity
     value  {"version": 1, "value": number}
+    key    ["secret"]                                       of the fleet's own cluster; the first one in the log counts
+    value  {"version": 1, "secret": hex}
 
 A gateway skips kinds of records that it does not know. While a record of a known kind is unreadable, everything is
 denied, because the record may be an ACL that denies.
@@ -23,7 +25,7 @@ from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceTy
 from protocol.sasl.scram import ScramCredential, ScramMechanism
 
 VERSION = 1
-_ACL, _SCRAM, _QUOTA = "acl", "scram", "quota"
+_ACL, _SCRAM, _QUOTA, _SECRET = "acl", "scram", "quota", "secret"
 Record = tuple[bytes, bytes | None]
 """Key and value, as in a Pulsar message."""
 
@@ -47,8 +49,12 @@ class QuotaKey(NamedTuple):
     quota: str
 
 
-Subject = Acl | ScramKey | QuotaKey
-Value = bool | ScramCredential | float | None
+class SecretKey(NamedTuple):
+    """There is one."""
+
+
+Subject = Acl | ScramKey | QuotaKey | SecretKey
+Value = bool | ScramCredential | float | bytes | None
 """True for an ACL; None if the subject is deleted."""
 
 
@@ -74,12 +80,19 @@ def quota_record(key: QuotaKey, value: float | None) -> Record:
     return _key(_QUOTA, dict(key.entity), key.quota), None if value is None else _value(value=value)
 
 
+def secret_record(secret: bytes) -> Record:
+    return SECRET_KEY, _value(secret=secret.hex())
+
+
 def _key(kind: str, *parts: object) -> bytes:
     return json.dumps([kind, *parts], sort_keys=True, separators=(",", ":")).encode()
 
 
 def _value(**fields: object) -> bytes:
     return json.dumps({"version": VERSION, **fields}, sort_keys=True, separators=(",", ":")).encode()
+
+
+SECRET_KEY = _key(_SECRET)
 
 
 def decode_record(key: bytes, value: bytes | None) -> tuple[Subject, Value] | None:
@@ -108,8 +121,10 @@ def described(record: Record) -> str:
         return f"ACL {kinds} {subject.pattern.name} {subject.name} {subject.principal} {subject.host}"
     if isinstance(subject, ScramKey):
         return f"{subject.mechanism.value} {subject.user}"
+    if isinstance(subject, SecretKey):
+        return "the fleet's secret"
     names = (f"{kind} {'<default>' if name is None else name}" for kind, name in sorted(dict(subject.entity).items()))
-    return " ".join(["quota", subject.quota, *names, *([] if value is None else [f"{value:g}"])])
+    return " ".join(["quota", subject.quota, *names, *([f"{value:g}"] if isinstance(value, float) else [])])
 
 
 def _decode_acl(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subject, Value]:
@@ -136,6 +151,10 @@ def _decode_quota(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subj
     return QuotaKey(names, _text(quota)), None if fields is None else float(fields["value"])
 
 
+def _decode_secret(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subject, Value]:
+    return SecretKey(*parts), None if fields is None else bytes.fromhex(fields["secret"])
+
+
 def _text(part: Any) -> str:
     """The part, if it can be sent to clients: JSON may have half a surrogate pair, which UTF-8 has not."""
     if not isinstance(part, str):
@@ -144,4 +163,4 @@ def _text(part: Any) -> str:
     return part
 
 
-_DECODERS = {_ACL: _decode_acl, _SCRAM: _decode_scram, _QUOTA: _decode_quota}
+_DECODERS = {_ACL: _decode_acl, _SCRAM: _decode_scram, _QUOTA: _decode_quota, _SECRET: _decode_secret}

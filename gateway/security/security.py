@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 
 import structlog
@@ -10,18 +11,19 @@ from gateway.config.gateway_config import PulsarSection
 from gateway.config.security import AuthorizationSection
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.security.acls import Requester
 from gateway.security.address_quotas import AddressQuotas
 from gateway.security.authorizer import AclAuthorizer, Authorizer
 from gateway.security.pulsar_authorizer import PulsarAuthorizer
 from gateway.security.quotas import Quotas
-from gateway.security.records import Record, ScramKey, described
+from gateway.security.records import Record, ScramKey, described, secret_record
 from gateway.security.security_log import SecurityLog
 from gateway.security.state import SecurityState
 from protocol.sasl.scram import ScramCredential, ScramMechanism
 from protocol.sasl.scram_forms import FormCounts
 
+SECRET_BYTES = 32
 MAX_LOGGED = 50
 """The maximum number of changes in one log line."""
 
@@ -70,6 +72,14 @@ class Security:
             _audit("security change with unknown result", changes, by)
             raise
         _audit("security changed", changes, by)
+
+    async def secret(self) -> bytes:
+        """The secret of the fleet, in its own cluster: written by the first gateway that asks. Raises PulsarError."""
+        if self.state.secret is None:
+            await self._log.append([secret_record(os.urandom(SECRET_BYTES))])
+        if self.state.secret is None:
+            raise RequestTimeoutError("the fleet's secret was deleted meanwhile")
+        return self.state.secret
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """The credential of a user; None if the user has none for this mechanism."""

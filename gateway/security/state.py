@@ -8,10 +8,12 @@ import structlog
 
 from gateway.security.acls import Acl, Acls
 from gateway.security.records import (
+    SECRET_KEY,
     Entity,
     QuotaKey,
     Record,
     ScramKey,
+    SecretKey,
     UnreadableRecordError,
     decode_record,
 )
@@ -32,6 +34,8 @@ class SecurityState:
         self.quotas: dict[Entity, dict[str, float]] = {}
         self.quotas_version = 0
         """Increases with each change of a quota."""
+        self.secret: bytes | None = None
+        """Shared by all gateways of the fleet, in its own cluster."""
         self._is_complete = False
         self._records: dict[bytes, bytes] = {}
         self._unreadable: set[bytes] = set()
@@ -56,6 +60,8 @@ class SecurityState:
 
     def apply(self, record: Record) -> None:
         key, value = record
+        if key == SECRET_KEY and value is not None and self.secret is not None:
+            return  # gateways that start at the same time have each written one
         if value is None:
             self._records.pop(key, None)
         else:
@@ -74,6 +80,8 @@ class SecurityState:
             (self.acls.remove if new is None else self.acls.add)(subject)
         elif isinstance(subject, ScramKey):
             self._set_credential(subject, new if isinstance(new, ScramCredential) else None)
+        elif isinstance(subject, SecretKey):
+            self.secret = new if isinstance(new, bytes) else None
         else:
             self._set_quota(subject, new if isinstance(new, float) else None)
 

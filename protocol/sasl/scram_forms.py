@@ -98,10 +98,14 @@ def _draw(form: UserForm, user: str, secret: bytes) -> float:
 
 def unknown_user(form: PasswordForm, user: str, secret: bytes) -> ScramCredential:
     """A credential that no password matches. It stays the same for a name."""
-    seed = hmac.digest(secret, f"salt {_text((form,))} {user}".encode(), "sha256")
     key = hmac.digest(secret, f"key {_text((form,))} {user}".encode(), form.mechanism.digest)
-    salt = salt_of_kafka(seed) if form.salt_bytes is None else hashlib.shake_256(seed).digest(form.salt_bytes)
-    return ScramCredential(salt, key, key, form.iterations)
+    return ScramCredential(salt_for(form, user, secret), key, key, form.iterations)
+
+
+def salt_for(form: PasswordForm, user: str, secret: bytes) -> bytes:
+    """The salt that is shown of a name, unless its password was set with another one."""
+    seed = hmac.digest(secret, f"salt {_text((form,))} {user}".encode(), "sha256")
+    return salt_of_kafka(seed) if form.salt_bytes is None else hashlib.shake_256(seed).digest(form.salt_bytes)
 
 
 def salt_of_kafka(seed: bytes) -> bytes:

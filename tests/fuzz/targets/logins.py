@@ -99,9 +99,8 @@ class _UnauthenticatedClients:
         self.context = self.dispatcher.context(Client("127.0.0.1:1"), Listener(""))
         tokens = TokenVerifier(TokensSection(jwks_url="https://unused"), OneKey(secret_key(SECRET)))
         offered = ("SCRAM-SHA-256", "OAUTHBEARER")
-        self.logins = Logins(
-            Mechanisms(ConfiguredUsers({}), tokens), offered, 0, LoginAudit(metrics), FailedLogins(), failure_delay_s=0
-        )
+        mechanisms = Mechanisms(ConfiguredUsers({}, b"secret"), tokens)
+        self.logins = Logins(mechanisms, offered, 0, LoginAudit(metrics), FailedLogins(), failure_delay_s=0)
 
 
 _clients: list[_UnauthenticatedClients] = []

@@ -24,7 +24,7 @@ from tests.support.raw_client import decode_response, encode_request
 
 USER, PASSWORD = "alice", "secret"
 EVERY = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-USERS = ConfiguredUsers({USER: SecretStr(PASSWORD), "bob": SecretStr("b")})
+USERS = ConfiguredUsers({USER: SecretStr(PASSWORD), "bob": SecretStr("b")}, b"secret")
 
 
 class Scene:

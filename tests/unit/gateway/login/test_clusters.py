@@ -28,7 +28,7 @@ TENANTS_PASSWORD = "of the tenant"
 def cluster_of(name: str, **passwords: str) -> ServedCluster:
     """A cluster with users of its own."""
     config = SimpleNamespace(pulsar=SimpleNamespace(full_namespace=name))
-    users = ConfiguredUsers({user: SecretStr(password) for user, password in passwords.items()})
+    users = ConfiguredUsers({user: SecretStr(password) for user, password in passwords.items()}, b"secret")
     return ServedCluster(cast(Cluster, SimpleNamespace(config=config, security=users)))
 
 

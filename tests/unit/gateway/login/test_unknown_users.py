@@ -11,12 +11,16 @@ from typing import Any, cast
 import pytest
 from pydantic import SecretStr
 
+from gateway.config.gateway_config import Config
 from gateway.dispatch import ServedCluster
 from gateway.login import exchanges
 from gateway.login.credentials import ConfiguredUsers
+from gateway.login.service import LoginService
+from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import Cluster
-from gateway.security.records import ScramKey, scram_record
+from gateway.security.records import Record, ScramKey, scram_record
 from gateway.security.security import Security
+from gateway.security.security_log import SecurityLog
 from gateway.security.state import SecurityState
 from protocol.sasl.scram import MIN_ITERATIONS, ScramCredential, ScramMechanism, credential_of
 from tests.unit.gateway.login.login_scene import PASSWORD, USER, Scene
@@ -44,7 +48,7 @@ def by_java(mechanism: ScramMechanism, iterations: int = MIN_ITERATIONS) -> dict
 def scene_with(own: Security) -> Scene:
     scene = Scene()
     scene.mechanisms.own = own
-    scene.mechanisms.configured = ConfiguredUsers({})
+    scene.mechanisms.configured = ConfiguredUsers({}, b"secret")
     scene.mechanisms.secret = b"secret"
     return scene
 
@@ -120,7 +124,7 @@ async def test_each_place_with_users_counts_the_same() -> None:
     for number in range(60):
         entrance.homes[f"nobody{number}"] = SECOND
         scene = Scene(entrance=entrance)
-        scene.mechanisms.own, scene.mechanisms.configured = own, ConfiguredUsers({})
+        scene.mechanisms.own, scene.mechanisms.configured = own, ConfiguredUsers({}, b"secret")
         seen.append((await challenge(scene, f"nobody{number}"))[1])
     assert 15 < seen.count(8_192) < 45
 
@@ -133,7 +137,41 @@ async def test_a_name_of_a_cluster_that_cannot_be_opened_looks_like_any_other() 
     assert (await scene.authenticate(final))["error_code"] != 0
 
 
+async def test_all_gateways_of_a_fleet_show_the_same() -> None:
+    """Of configured users, of those that were created, and of names without a user."""
+    own = created({"ann": by_java(SHA_256)})
+    seen = []
+    for _ in range(2):  # two gateways, or one before and after a restart
+        config = Config.model_validate({"security": {"users": {"root": PASSWORD}}})
+        service = await LoginService.start(config, Metrics(), own)
+        await service.prepare_users(b"of the fleet")
+        scenes = [Scene() for _ in range(4)]
+        for scene in scenes:
+            scene.mechanisms.configured = service._mechanisms.configured
+            scene.mechanisms.own, scene.mechanisms.secret = own, service._mechanisms.secret
+        names = ("root", "ann", "nobody")
+        seen.append([await challenge(scene, name) for scene, name in zip(scenes[:3], names, strict=True)])
+        assert (await scenes[3].log_in("root"))["error_code"] == 0
+        await service.close()
+    assert seen[0] == seen[1]
+
+
+async def test_a_fleet_has_one_secret() -> None:
+    written: list[Record] = []
+    state = SecurityState()
+
+    class Log:
+        async def append(self, records: list[Record]) -> None:
+            written.extend(records)
+            for record in records:
+                state.apply(record)
+
+    security = Security(state, cast(SecurityLog, Log()), None)
+    assert len(await security.secret()) == 32 and await security.secret() == state.secret
+    assert len(written) == 1
+
+
 async def test_the_users_of_the_configuration_look_like_others() -> None:
-    users = ConfiguredUsers({"ann": SecretStr(PASSWORD)})
+    users = ConfiguredUsers({"ann": SecretStr(PASSWORD)}, b"secret")
     found = users.find("ann", SHA_256)
     assert found is not None and SALT_OF_KAFKA.fullmatch(found.salt)

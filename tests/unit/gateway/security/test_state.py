@@ -17,6 +17,7 @@ from gateway.security.records import (
     acl_record,
     quota_record,
     scram_record,
+    secret_record,
 )
 from gateway.security.snapshots import Replay, encode_snapshot
 from gateway.security.state import SecurityState
@@ -42,6 +43,8 @@ subjects = st.sampled_from(
         quota_record(QuotaKey(DEFAULT_USER, "producer_byte_rate"), 1.5),
         quota_record(QuotaKey(DEFAULT_USER, "producer_byte_rate"), None),
         quota_record(QuotaKey(DEFAULT_USER, "consumer_byte_rate"), 2.0),
+        secret_record(b"first"),
+        secret_record(b"second"),
         (b'["later","x"]', b'{"version": 7}'),
     ]
 )
@@ -56,7 +59,7 @@ def state_of(records: list[Record]) -> SecurityState:
 
 
 def contents(state: SecurityState) -> tuple[object, ...]:
-    return set(state.acls), state.scram, dict(state.forms.shares), state.quotas, dict(state.records())
+    return set(state.acls), state.scram, dict(state.forms.shares), state.quotas, state.secret, dict(state.records())
 
 
 @given(st.lists(subjects), st.integers(0, 30))
@@ -86,7 +89,13 @@ def test_the_forms_of_users_are_those_of_their_credentials(records: list[Record]
 def test_a_state_can_be_cleared(records: list[Record]) -> None:
     state = state_of(records)
     state.clear()
-    assert contents(state) == (set(), {}, {}, {}, {})
+    assert contents(state) == (set(), {}, {}, {}, None, {})
+
+
+def test_the_first_secret_counts() -> None:
+    """Gateways that start at the same time each write one. Nobody may see another one than at another gateway."""
+    state = state_of([secret_record(b"first"), secret_record(b"second")])
+    assert state.secret == b"first" and dict(state.records()) == dict([secret_record(b"first")])
 
 
 def test_a_large_snapshot_has_several_messages() -> None:
