@@ -17,6 +17,7 @@ import structlog
 
 from gateway.background import TaskGroup
 from gateway.coordination.partition.trimming_cursor import SUBSCRIPTION, TakenSnapshot, TrimmingCursor
+from gateway.fleet.clock import lease_now_ms
 from gateway.log.entries.entry_stream import read_entries
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.admin.http import AdminError
@@ -42,6 +43,9 @@ BACKOFF_MAX_MS = 200
 """Keeps retries short: a revoked right must end within a second, once a broker serves the topic again."""
 PAUSE_S = 0.5
 """Pause between two attempts to read."""
+CUT_OFF_MS = 60_000
+"""A gateway that has not followed the log for this time looks whether entries were deleted that it has not read. This
+takes an admin request, for which it does not wait after a shorter time: revoked rights must end soon."""
 SNAPSHOT_CHECK_S = 10.0
 MIN_SNAPSHOT_BYTES = 1024 * 1024
 SNAPSHOT_RATIO = 4
@@ -76,6 +80,8 @@ class SecurityLog:
         self._bytes_since_snapshot = 0
         self._reader: Reader | None = None
         self._reader_closed = asyncio.Event()
+        self._followed_ms = lease_now_ms()
+        """When the gateway was last seen following the log."""
         self._window = FlowWindow()
         self._producer: Producer | None = None
         self._opening = asyncio.Lock()
@@ -83,6 +89,7 @@ class SecurityLog:
         """By sequence id of the open producer."""
         self._awaited: list[tuple[Position, asyncio.Future[None]]] = []
         """Callers that wait until an entry has been read."""
+        self._trimming_cursor = TrimmingCursor(client, admin, self._topic)
         self._tasks = TaskGroup()
 
     def start(self) -> None:
@@ -152,16 +159,23 @@ class SecurityLog:
     async def _follow(self) -> None:
         while True:
             try:
-                if not self.loaded.is_set():
+                if not self.loaded.is_set() or await self._has_missed_entries():
                     await self._load()
                 await self._read_on()
             except (PulsarError, TimeoutError, UnreadableRecordError) as error:
                 log.warning("cannot read the security log", error=str(error) or type(error).__name__)
             await asyncio.sleep(PAUSE_S)
 
+    async def _has_missed_entries(self) -> bool:
+        """Entries up to the last snapshot may be deleted. A record in them may have been the end of a right."""
+        if lease_now_ms() - self._followed_ms < CUT_OFF_MS:
+            return False
+        snapshot = await self._trimming_cursor.find()
+        return snapshot is not None and snapshot.position > self._read_up_to
+
     async def _load(self) -> None:
         await self._prepare_topic()
-        snapshot = await TrimmingCursor(self._client, self._admin, self._topic).find()
+        snapshot = await self._trimming_cursor.find()
         behind = NOTHING if snapshot is None else snapshot.position
         last = await self._client.last_position(self._topic)
         replay = Replay(behind)
@@ -205,6 +219,7 @@ class SecurityLog:
         self._window = FlowWindow()
         self._window.top_up(self._reader, PERMITS)
         await self._reader_closed.wait()
+        self._reader = None
 
     def on_entry(self, entry: Entry) -> None:
         self._window.used(entry)
@@ -230,6 +245,8 @@ class SecurityLog:
         await self.loaded.wait()
         await self._limit_retention()
         while True:
+            if self._reader is not None:
+                self._followed_ms = lease_now_ms()
             await asyncio.sleep(SNAPSHOT_CHECK_S)
             size_bytes = sum(len(key) + len(value) for key, value in self._state.records())
             if self._bytes_since_snapshot < max(MIN_SNAPSHOT_BYTES, SNAPSHOT_RATIO * size_bytes):
@@ -257,7 +274,7 @@ class SecurityLog:
         self._bytes_since_snapshot = 0
         size_bytes = sum(len(value) for _, value in messages)
         taken = TakenSnapshot(behind, int(time.time() * 1000), size_bytes)
-        await TrimmingCursor(self._client, self._admin, self._topic).move(taken)
+        await self._trimming_cursor.move(taken)
 
 
 def _entries(messages: Sequence[bytes]) -> list[list[bytes]]:

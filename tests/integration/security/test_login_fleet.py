@@ -88,12 +88,15 @@ class Pair:
             "sasl.username": USER, "sasl.password": PASSWORD,
         }  # fmt: skip
 
-    @contextlib.contextmanager
-    def logged_in(self, user: str, number: int = 0, timeout_s: float = TIMEOUT_S) -> Iterator[RawClient]:
+    def connected(self, number: int, timeout_s: float = TIMEOUT_S) -> contextlib.AbstractContextManager[RawClient]:
         """A connection to the gateway with this number."""
         context = ssl.create_default_context(cafile=str(self.authority.certificate))
         port = self.gateways[number].config["kafka"]["listeners"][0]["port"]
-        with connected(f"{HOST}:{port}", timeout_s=timeout_s, tls=(context, HOST)) as client:
+        return connected(f"{HOST}:{port}", timeout_s=timeout_s, tls=(context, HOST))
+
+    @contextlib.contextmanager
+    def logged_in(self, user: str, number: int = 0, timeout_s: float = TIMEOUT_S) -> Iterator[RawClient]:
+        with self.connected(number, timeout_s) as client:
             assert client.call("SaslHandshake", 1, mechanism="PLAIN")["error_code"] == 0
             token = f"\0{user}\0{PASSWORD}".encode()
             assert client.call("SaslAuthenticate", 1, auth_bytes=token)["error_code"] == 0
@@ -256,6 +259,17 @@ def is_refused(port: int, context: ssl.SSLContext | None) -> bool:
                 return secured.recv(1) == b""
         except (ssl.SSLError, ConnectionError):
             return True
+
+
+@pytest.mark.parametrize("name", [LIMITED, "nobody"])
+def test_all_gateways_show_the_same_salt(pair: Pair, name: str) -> None:
+    challenges = []
+    for number in range(2):
+        with pair.connected(number) as client:
+            assert client.call("SaslHandshake", 1, mechanism="SCRAM-SHA-256")["error_code"] == 0
+            answer = client.call("SaslAuthenticate", 1, auth_bytes=f"n,,n={name},r=abc".encode())
+            challenges.append(bytes(answer["auth_bytes"]).split(b",", 1)[1])
+    assert challenges[0] == challenges[1] and challenges[0].startswith(b"s=")
 
 
 def test_only_peers_may_forward(pair: Pair, tmp_path: Path) -> None:

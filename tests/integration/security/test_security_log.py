@@ -10,8 +10,11 @@ import pytest
 
 from deploy.local.secured import GATEWAY
 from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import TopicPolicy
 from gateway.pulsar.client import PulsarClient
+from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.settings import PulsarSettings
+from gateway.security import security_log
 from gateway.security.acls import Acl
 from gateway.security.records import Record, acl_record
 from gateway.security.security_log import TOPIC, SecurityLog
@@ -28,7 +31,7 @@ class Member:
     """The log as one gateway reads it."""
 
     def __init__(self, settings: PulsarSettings, namespace: str) -> None:
-        self.state = SecurityState()
+        self.state, self.namespace = SecurityState(), namespace
         self.client, self.admin = PulsarClient(settings), AdminClient(settings)
         self.log = SecurityLog(self.client, self.admin, namespace, self.state, lambda: False)
 
@@ -85,7 +88,7 @@ async def test_what_one_has_written_holds_for_itself_at_once_and_soon_for_all(
 async def test_the_log_continues_when_its_topic_moves(secured_pulsar: SecuredPulsar, namespace: str) -> None:
     async with member(secured_pulsar, namespace) as one, member(secured_pulsar, namespace) as other:
         await one.write(ACL)
-        await one.admin.topics._http.request("PUT", f"persistent/{namespace}/{TOPIC.replace('~', '%7E')}/unload")
+        await next_ledger(one)
         await until_written(one, ACL._replace(name="later"))
         await until(lambda: one.records() == other.records() and len(one.state.acls) == 2)
 
@@ -111,3 +114,54 @@ async def test_a_snapshot_replaces_the_records_before_it(secured_pulsar: Secured
             assert late.records() == one.records() and {acl.name for acl in late.state.acls} == {"meanwhile"}
         stats = await one.admin.topics.internal_stats(f"persistent://{namespace}/{TOPIC}")
         assert any("trimming" in name for name in stats.cursors)
+
+
+async def test_what_was_deleted_while_a_gateway_was_cut_off_is_gone_there_too(
+    secured_pulsar: SecuredPulsar, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three days later, only a snapshot tells of it: Pulsar has deleted the entry."""
+    monkeypatch.setattr(security_log, "CUT_OFF_MS", 0)
+    topic = f"persistent://{namespace}/{TOPIC}"
+    at_once = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+    async with member(secured_pulsar, namespace) as one, member(secured_pulsar, namespace) as other:
+        await one.write(ACL)
+        await until(lambda: ACL in other.state.acls)
+        async with cut_off(other):
+            await next_ledger(one)
+            await until_written(one, ACL._replace(name="kept"))
+            await one.write(ACL, present=False)
+            await next_ledger(one)
+            await until_written(one, ACL._replace(name="later"))
+            await one.log.take_snapshot()
+            await one.admin.topics.set_policy(topic, TopicPolicy.RETENTION, at_once)
+            await until_trimmed(one, topic)
+        await until(lambda: other.records() == one.records())
+        assert {acl.name for acl in other.state.acls} == {"kept", "later"}
+
+
+@asynccontextmanager
+async def cut_off(one: Member) -> AsyncIterator[None]:
+    """A gateway that cannot reach Pulsar."""
+
+    async def fail(*_: object, **__: object) -> None:
+        raise PulsarError("cut off")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(one.client, "open_reader", fail)
+        patch.setattr(one.admin.topics, "internal_stats", fail)
+        assert one.log._reader is not None
+        await one.log._reader.close()
+        one.log.on_reader_closed(PulsarError("cut off"))
+        yield
+
+
+async def next_ledger(one: Member) -> None:
+    await one.admin.topics._http.request("PUT", f"persistent/{one.namespace}/{TOPIC.replace('~', '%7E')}/unload")
+
+
+async def until_trimmed(one: Member, topic: str) -> None:
+    """Only the ledger with the snapshot is left."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while len((await one.admin.topics.internal_stats(topic)).ledgers) > 1:
+            await one.admin.topics._http.request("POST", f"persistent/{one.namespace}/{TOPIC.replace('~', '%7E')}/trim")
+            await asyncio.sleep(0.5)
