@@ -12,7 +12,8 @@ def with_share(config: Config) -> Config:
     """Reduce the limits to those of one cluster among several."""
     limits, share = config.limits, config.kafka.cluster_limits.max_share_percent
     shared = (
-        "max_connections", "max_fetch_sessions", "requests_budget_bytes", "unread_budget_bytes", "fetch_budget_bytes"
+        "max_connections", "max_fetch_sessions", "requests_budget_bytes", "unread_budget_bytes", "fetch_budget_bytes",
+        "max_security_bytes",
     )  # fmt: skip
     scaled = limits.model_copy(update={name: getattr(limits, name) * share // 100 for name in shared})
     return config.model_copy(update={"limits": scaled})

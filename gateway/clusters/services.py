@@ -93,8 +93,9 @@ class ClusterServices:
         metrics.last_stable_offset_lag.set_function(lambda: last_stable_offset_lag(self._logs, fleet))
         self._cleaning = Cleaning(fleet, self._logs, self._topics.cached, metrics)
         self.security = new_security(
-            client, admin, config.pulsar, config.authorization, lambda: fleet.leads(SECURITY, 0)
-        )
+            client, admin, config.pulsar, config.authorization, config.limits.max_security_bytes,
+            lambda: fleet.leads(SECURITY, 0),
+        )  # fmt: skip
         self._tasks, self._starting = TaskGroup(), TaskGroup()
         changes = Changes(
             fleet, self._topics, partition_rows, self._logs, self._groups, self._transactions, self._tasks

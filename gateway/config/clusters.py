@@ -51,7 +51,7 @@ class ClusterLimits(Section):
     """The maximum number of open clusters besides the fleet's own. A cluster is opened for its first client."""
     max_share_percent: int = Field(default=50, ge=1, le=100)
     """The share of `[limits]` that one cluster may use: connections, fetch sessions, and memory for requests,
-    fetched records on their way, and unread responses."""
+    fetched records on their way, unread responses, and ACLs, SCRAM users and quotas."""
     idle_ms: int = Field(default=600_000, ge=1_000)
     """A cluster that no client uses for this time is closed, unless a listener has it as its `cluster`."""
 

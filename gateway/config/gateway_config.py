@@ -132,6 +132,9 @@ class GroupsSection(Section):
     """Kafka's `group.consumer.max.size`."""
     consumer_migration_policy: Literal["disabled", "upgrade", "downgrade", "bidirectional"] = "bidirectional"
     """Kafka's `group.consumer.migration.policy`: `disabled`, `upgrade`, `downgrade` or `bidirectional`."""
+    max_configs_bytes: int = Field(default=256 * 1024, ge=0)
+    """The size of the configurations of all groups of a cluster. Above it, none can be added (POLICY_VIOLATION). They
+    are properties of one Pulsar topic, for which Pulsar's metadata store has 1 MB."""
     max_lag_series: int = Field(default=10_000, ge=0)
     """The maximum number of committed offsets for which `kafka_gateway_group_lag` is exported.
     `kafka_gateway_group_lag_omitted` counts the others."""

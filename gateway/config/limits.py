@@ -101,6 +101,9 @@ class Limits(Section):
     max_fetch_sessions: int = Field(default=1_000, ge=0)
     """Kafka's `max.incremental.fetch.session.cache.slots`. All sessions together have at most 250 partitions for each
     slot."""
+    max_security_bytes: int = Field(default=32 * MIB, ge=1024)
+    """The memory for the ACLs, SCRAM users and quotas of a cluster: 32 MiB are some 35,000 ACLs. Above it, none can be
+    added (POLICY_VIOLATION)."""
     producer_state_scan_bytes: int = Field(default=32 * MIB, ge=1024)
     """The number of bytes at the end of a log that are read to restore the state of idempotent producers."""
     max_producers_per_partition: int = Field(default=10_000, ge=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable
 
@@ -9,6 +10,7 @@ import structlog
 
 from gateway.config.gateway_config import PulsarSection
 from gateway.config.security import AuthorizationSection
+from gateway.errors import KafkaError
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
@@ -20,10 +22,12 @@ from gateway.security.quotas import Quotas
 from gateway.security.records import Record, ScramKey, described, secret_record
 from gateway.security.security_log import SecurityLog
 from gateway.security.state import SecurityState
+from protocol.kafka.errors import ErrorCode
 from protocol.sasl.scram import ScramCredential, ScramMechanism
 from protocol.sasl.scram_forms import FormCounts
 
 SECRET_BYTES = 32
+TOO_MANY = "The cluster has too many ACLs, SCRAM users and quotas (limits.max_security_bytes)."
 MAX_LOGGED = 50
 """The maximum number of changes in one log line."""
 
@@ -34,8 +38,13 @@ class Security:
     """The state that administrators set, and its changes."""
 
     def __init__(
-        self, state: SecurityState, log: SecurityLog, authorizer: AclAuthorizer | PulsarAuthorizer | None
+        self,
+        state: SecurityState,
+        log: SecurityLog,
+        authorizer: AclAuthorizer | PulsarAuthorizer | None,
+        max_bytes: float = math.inf,
     ) -> None:
+        """The state takes no more memory than `max_bytes`, about."""
         self.state = state
         self.quotas = Quotas(state)
         self.address_quotas = AddressQuotas(state)
@@ -43,6 +52,8 @@ class Security:
         self.has_acls = isinstance(authorizer, AclAuthorizer)
         self._pulsar = authorizer if isinstance(authorizer, PulsarAuthorizer) else None
         self._log = log
+        self._max_bytes = max_bytes
+        self._being_added_bytes = 0
 
     async def start(self, *, with_users: bool) -> None:
         """Return when the authorizer, if there is one, has loaded its rights; `with_users`, also all users.
@@ -62,15 +73,21 @@ class Security:
 
     async def change(self, records: Iterable[Record], by: Requester) -> None:
         """Return when the changes are in effect here; other gateways follow soon. Raises PulsarError when that is not
-        known."""
+        known, and KafkaError when there are too many settings."""
         changes = list(records)
         if not changes:
             return
+        growth_bytes = max(0, self.state.growth_bytes(dict(changes)))
+        if growth_bytes and self.state.memory_bytes + self._being_added_bytes + growth_bytes > self._max_bytes:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+        self._being_added_bytes += growth_bytes
         try:
             await self._log.append(changes)
         except PulsarError:
             _audit("security change with unknown result", changes, by)
             raise
+        finally:
+            self._being_added_bytes -= growth_bytes
         _audit("security changed", changes, by)
 
     async def secret(self) -> bytes:
@@ -101,9 +118,9 @@ def _audit(event: str, changes: list[Record], by: Requester) -> None:
 
 def new_security(
     client: PulsarClient, admin: AdminClient, namespaces: PulsarSection, config: AuthorizationSection,
-    takes_snapshots: Callable[[], bool],
+    max_bytes: int, takes_snapshots: Callable[[], bool],
 ) -> Security:  # fmt: skip
-    """Create the security of the cluster of these namespaces."""
+    """Create the security of the cluster of these namespaces. Its settings take no more memory than `max_bytes`."""
     state = SecurityState()
     authorizer: AclAuthorizer | PulsarAuthorizer | None = None
     if config.authorizer == "acl":
@@ -111,4 +128,4 @@ def new_security(
     elif config.authorizer == "pulsar":
         authorizer = PulsarAuthorizer(admin, namespaces.tenant, namespaces.full_namespace, config.super_users)
     log = SecurityLog(client, admin, namespaces.full_system_namespace, state, takes_snapshots)
-    return Security(state, log, authorizer)
+    return Security(state, log, authorizer, max_bytes)

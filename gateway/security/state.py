@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import starmap
 
 import structlog
 
@@ -21,6 +22,8 @@ from protocol.sasl.scram import ScramCredential, ScramMechanism
 from protocol.sasl.scram_forms import FormCounts, UserForm, user_form
 
 log = structlog.get_logger()
+RECORD_BYTES = 800
+"""What a small record takes in memory besides its bytes, which are there twice: as they are, and decoded."""
 
 
 class SecurityState:
@@ -36,6 +39,8 @@ class SecurityState:
         """Increases with each change of a quota."""
         self.secret: bytes | None = None
         """Shared by all gateways of the fleet, in its own cluster."""
+        self.memory_bytes = 0
+        """About what the records take."""
         self._is_complete = False
         self._records: dict[bytes, bytes] = {}
         self._unreadable: set[bytes] = set()
@@ -54,6 +59,11 @@ class SecurityState:
         """The records that produce the same state, including those of kinds that are unknown here."""
         return iter(tuple(self._records.items()))
 
+    def growth_bytes(self, changes: Mapping[bytes, bytes | None]) -> int:
+        """How much more memory the records will take; negative if it will be less."""
+        before = ((key, self._records.get(key)) for key in changes)
+        return sum(starmap(_memory_bytes, changes.items())) - sum(starmap(_memory_bytes, before))
+
     def clear(self) -> None:
         for key, _ in self.records():
             self.apply((key, None))
@@ -62,6 +72,7 @@ class SecurityState:
         key, value = record
         if key == SECRET_KEY and value is not None and self.secret is not None:
             return  # gateways that start at the same time have each written one
+        self.memory_bytes += self.growth_bytes({key: value})
         if value is None:
             self._records.pop(key, None)
         else:
@@ -112,3 +123,7 @@ class SecurityState:
             quotas[key.quota] = value
         if not quotas:
             del self.quotas[key.entity]
+
+
+def _memory_bytes(key: bytes, value: bytes | None) -> int:
+    return 0 if value is None else RECORD_BYTES + 2 * (len(key) + len(value))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from itertools import starmap
 
 import structlog
 
@@ -46,6 +47,7 @@ class GroupConfigs:
         """The times of groups that have their own configurations, as last read."""
         self._admin = admin
         self._topics = topics
+        self._max_bytes = section.max_configs_bytes
         self._altering = asyncio.Lock()
 
     def own_times(self, group_id: str) -> ConsumerTimes | None:
@@ -81,8 +83,10 @@ class GroupConfigs:
     async def alter(self, group_id: str, change: Callable[[Configs], Configs], *, validate_only: bool) -> None:
         """Replace a group's configurations with the result of ``change``. Raises KafkaError and PulsarError."""
         async with self._altering:
-            stored = (await self._stored()).get(group_id, {})
+            of_groups = await self._stored()
+            stored = of_groups.get(group_id, {})
             configs = self._checked(change(self._usable_of(stored)))
+            self._check_size(of_groups, group_id, configs)
             if validate_only:
                 return
             topic = await self._topic()
@@ -92,6 +96,13 @@ class GroupConfigs:
             if changed:
                 await self._admin.topics.put_properties(topic.pulsar_name, changed)
             await self.all()
+
+    def _check_size(self, of_groups: Mapping[str, Configs], group_id: str, configs: Configs) -> None:
+        """Raises KafkaError when configurations are added and there are too many."""
+        before, after = _size_bytes(group_id, of_groups.get(group_id, {})), _size_bytes(group_id, configs)
+        if after > before and sum(starmap(_size_bytes, of_groups.items())) + after - before > self._max_bytes:
+            text = "The cluster has too many configurations of groups (groups.max_configs_bytes)."
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
 
     async def _topic(self) -> Topic:
         topic = await self._topics.get(CONSUMER_OFFSETS)
@@ -133,6 +144,11 @@ class GroupConfigs:
     def _times(self, configs: Configs) -> ConsumerTimes:
         effective = {**self.defaults, **configs}
         return ConsumerTimes(int(effective[SESSION]), int(effective[HEARTBEAT]))
+
+
+def _size_bytes(group_id: str, configs: Configs) -> int:
+    """Of the properties of a group."""
+    return sum(len(f"{PREFIX}{name}/{group_id}{value}".encode()) for name, value in configs.items())
 
 
 def _invalid(text: str) -> KafkaError:

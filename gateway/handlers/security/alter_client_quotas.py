@@ -41,7 +41,7 @@ async def handle(call: Call[AlterClientQuotasRequest]) -> AlterClientQuotasRespo
         try:
             records = [quota_record(*change) async for change in sliced(changes.items())]
             await call.cluster.security.change(records, call.context.requester)
-        except PulsarError as failure:
+        except (KafkaError, PulsarError) as failure:
             unknown = KafkaError(error_code(failure), str(failure))
             errors = {entity: known or unknown async for entity, known in sliced(errors.items())}
     return AlterClientQuotasResponse(entries=[_row(call, *each) async for each in sliced(errors.items())])

@@ -34,7 +34,7 @@ async def handle(call: Call[AlterUserScramCredentialsRequest]) -> AlterUserScram
     try:
         records = [scram_record(*change) async for change in sliced(changes.items())]
         await call.cluster.security.change(records, call.context.requester)
-    except PulsarError as error:
+    except (KafkaError, PulsarError) as error:
         errors |= {key.user: KafkaError(error_code(error), str(error)) for key in changes}
         changes = {}
     rows = [_Row(user=key.user, error_message=None) async for key in sliced(changes)]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+import tracemalloc
 from typing import cast
 
 import pytest
 import structlog
 
+from gateway.errors import KafkaError
 from gateway.pulsar.errors import RequestTimeoutError
 from gateway.security import security as module
 from gateway.security.acls import Acl, Requester
@@ -15,6 +19,7 @@ from gateway.security.security import Security
 from gateway.security.security_log import SecurityLog
 from gateway.security.state import SecurityState
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
+from protocol.kafka.errors import ErrorCode
 from protocol.sasl.scram import ScramMechanism, credential_of
 
 ROOT = Requester("User:root", "192.0.2.7")
@@ -25,16 +30,20 @@ CREDENTIAL = credential_of(ScramMechanism.SCRAM_SHA_256, "canary-password", b"sa
 
 
 class FakeLog:
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
+    def __init__(self, state: SecurityState, error: Exception | None = None) -> None:
+        self.state, self.error = state, error
 
     async def append(self, records: list[Record]) -> None:
         if self.error is not None:
             raise self.error
+        await asyncio.sleep(0)
+        for record in records:
+            self.state.apply(record)
 
 
-def security(error: Exception | None = None) -> Security:
-    return Security(SecurityState(), cast(SecurityLog, FakeLog(error)), None)
+def security(error: Exception | None = None, max_bytes: float = math.inf) -> Security:
+    state = SecurityState()
+    return Security(state, cast(SecurityLog, FakeLog(state, error)), None, max_bytes)
 
 
 async def test_a_change_has_a_line() -> None:
@@ -73,3 +82,42 @@ async def test_a_large_change_has_a_short_line(monkeypatch: pytest.MonkeyPatch) 
         await security().change([], ROOT)
     (line,) = lines
     assert line["count"] == 10 and len(line["set"]) == 3
+
+
+QUOTA = QuotaKey(frozenset({("user", "alice")}), "producer_byte_rate")
+SCRAM = ScramKey(ScramMechanism.SCRAM_SHA_256, "alice")
+SETTINGS = {
+    "ACLs": [acl_record(ACL._replace(name=f"{n:04}"), present=True) for n in range(200)],
+    "users": [scram_record(SCRAM._replace(user=f"{n:04}"), CREDENTIAL) for n in range(200)],
+    "quotas": [quota_record(QUOTA._replace(entity=frozenset({("user", f"{n:04}")})), 1.0) for n in range(200)],
+}
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+async def test_an_administrator_cannot_fill_the_memory_of_all_gateways(kind: str) -> None:
+    settings, own = SETTINGS[kind], security(max_bytes=100_000)
+    results = await asyncio.gather(*(own.change([each], ROOT) for each in settings), return_exceptions=True)
+    refused = [each for each in results if isinstance(each, KafkaError)]
+    assert {each.code for each in refused} == {ErrorCode.POLICY_VIOLATION}
+    assert 50_000 < own.state.memory_bytes <= 100_000
+    added = [setting for setting, result in zip(settings, results, strict=True) if result is None]
+    with pytest.raises(KafkaError):
+        await own.change(settings, ROOT)
+    await own.change(added, ROOT)  # the same again
+    await own.change([(key, None) for key, _ in added], ROOT)
+    assert own.state.memory_bytes == 0
+    await own.change(settings[-1:], ROOT)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_the_memory_of_settings_is_about_what_is_counted(kind: str) -> None:
+    state = SecurityState()
+    tracemalloc.start()
+    try:
+        for key, value in SETTINGS[kind]:
+            assert value is not None
+            state.apply((bytes(bytearray(key)), bytes(bytearray(value))))
+        taken_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.5 < taken_bytes / state.memory_bytes < 1.5

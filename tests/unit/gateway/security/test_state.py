@@ -89,7 +89,7 @@ def test_the_forms_of_users_are_those_of_their_credentials(records: list[Record]
 def test_a_state_can_be_cleared(records: list[Record]) -> None:
     state = state_of(records)
     state.clear()
-    assert contents(state) == (set(), {}, {}, {}, None, {})
+    assert state.memory_bytes == 0 and contents(state) == (set(), {}, {}, {}, None, {})
 
 
 def test_the_first_secret_counts() -> None:

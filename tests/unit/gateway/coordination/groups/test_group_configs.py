@@ -94,6 +94,20 @@ async def test_bounds_include_the_gateways_settings(pulsar: FakePulsar) -> None:
         await put(configs, "g", {HEARTBEAT: "6000"})
 
 
+async def test_there_are_not_too_many(pulsar: FakePulsar) -> None:
+    """Gateways read all of them every few seconds, and Pulsar's metadata store has no room for more."""
+    configs = configs_on(pulsar, max_configs_bytes=10_000)
+    for number in range(5):
+        await put(configs, f"{number}".zfill(1_900), {SESSION: "50000"})
+    for validate_only in (True, False):
+        with pytest.raises(KafkaError, match="max_configs_bytes") as raised:
+            await put(configs, "x" * 1_900, {SESSION: "50000"}, validate_only=validate_only)
+        assert raised.value.code is ErrorCode.POLICY_VIOLATION
+    await put(configs, "4".zfill(1_900), {SESSION: "55000"})
+    await put(configs, "4".zfill(1_900), {})
+    await put(configs, "x" * 1_900, {SESSION: "50000"})
+
+
 async def test_validation_changes_nothing(pulsar: FakePulsar) -> None:
     configs = configs_on(pulsar)
     await put(configs, "g", {SESSION: "50000"}, validate_only=True)
