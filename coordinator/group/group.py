@@ -54,6 +54,11 @@ class Group(ABC):
 
     @property
     @abstractmethod
+    def metadata_bytes(self) -> int:
+        """The size of what its members have sent with JoinGroup."""
+
+    @property
+    @abstractmethod
     def state_name(self) -> str:
         """As ListGroups shows it."""
 

@@ -27,7 +27,9 @@ from coordinator.group.messages import (
     SyncRequest,
     SyncResponse,
     TransactionalCommitRequest,
+    metadata_bytes,
 )
+from coordinator.group.metadata_memory import MetadataMemory
 from coordinator.group.migration import AnyGroup, to_classic_group, to_consumer_group
 from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId, OwnTimes
 from coordinator.group.timer_keys import TimerKey
@@ -53,6 +55,7 @@ class Membership:
         self._log = log
         self._groups = groups
         self._topics = topics
+        self._metadata = MetadataMemory(config.max_metadata_bytes, groups)
         self._classic = ClassicProtocol(config, log, timers, new_id)
         self._consumer = ConsumerProtocol(config, own_times, timers, topics, new_id, self._downgrade)
         self._protocols: Mapping[GroupType, GroupProtocol[Any]] = {
@@ -64,12 +67,22 @@ class Membership:
 
     def join(self, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
         group = self._groups.get(request.group_id)
+        growth_bytes = _growth_bytes(group, request)
+        if not self._metadata.admits(growth_bytes, now_ms):
+            reply(JoinResponse(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
+            return
         if group is None or not group.admits_classic_members:
             if request.member_id != UNKNOWN_MEMBER_ID:
                 reply(JoinResponse(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
                 return
             group = self._new_classic(request.group_id, now_ms)
-        self._protocols[group.type].join(group, request, now_ms, reply)
+        if isinstance(group, ClassicGroup):
+            before_bytes = group.metadata_bytes
+            self._classic.join(group, request, now_ms, reply)
+            growth_bytes = group.metadata_bytes - before_bytes
+        else:  # an upper bound
+            self._consumer.join(group, request, now_ms, reply)
+        self._metadata.grew(growth_bytes)
 
     def _new_classic(self, group_id: str, now_ms: int) -> ClassicGroup:
         """Replaces an empty group of another type, if there is one; the offsets stay."""
@@ -204,3 +217,13 @@ class Membership:
         group = self._groups.get(timer.group_id)
         if group is not None:
             self._protocols[group.type].on_timer(group, timer, now_ms)
+
+
+def _growth_bytes(group: AnyGroup | None, request: JoinRequest) -> int:
+    """How much more the sender will have sent than before."""
+    before = 0
+    if isinstance(group, ClassicGroup):
+        member_id = group.static_members.get(request.group_instance_id or "", request.member_id)
+        member = group.members.get(member_id)
+        before = 0 if member is None else metadata_bytes(member.protocols)
+    return metadata_bytes(request.protocols) - before

@@ -44,6 +44,10 @@ class JoinRequest:
     reason: str | None = None
 
 
+def metadata_bytes(protocols: Sequence[tuple[str, bytes]]) -> int:
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
 @dataclass(frozen=True)
 class JoinedMember:
     member_id: str

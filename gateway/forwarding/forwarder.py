@@ -37,6 +37,7 @@ from gateway.requests.context import Client, RequestContext
 from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.reply import RelayedResponse, Reply, Response, run_waiting
 from gateway.requests.routes import Route, Shares
+from gateway.requests.waiting_members import waits_for_members, without_request_when
 from protocol.kafka.api_key import ApiKey
 from protocol.kafka.codec import decode_response, readdress_request
 from protocol.kafka.handwritten.fetch_request import limit_max_bytes
@@ -267,6 +268,8 @@ class Forwarder:
         if asks(call, FetchRequest) and call.frame is not None:
             self._fetching = future
             future.add_done_callback(self._fetched)
+        if waits_for_members(call):
+            return Reply.after(without_request_when(link.flushed, call, future))
         return Reply.later(future)
 
     def _fetched(self, answered: asyncio.Future[Response]) -> None:

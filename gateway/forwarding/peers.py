@@ -31,6 +31,8 @@ CONNECT_S = 2.0
 SILENCE_MS = 5_000
 """A peer whose machine acknowledges nothing for this time is lost. The fleet's log shows whether its process works."""
 READ_BUFFER_BYTES = 256 * 1024
+SENT_CHECK_S = 0.05
+"""How often a link is asked whether it has sent a request."""
 WRITE_HIGH_BYTES = 4 * 1024 * 1024
 MAX_ANSWER_BYTES = 2**31 - 1
 AT_ONCE_BYTES = 64 * 1024 * 1024
@@ -107,6 +109,13 @@ class PeerLink(asyncio.BufferedProtocol):
         """Send a request that has no answer; False if it cannot be sent."""
         self.unanswered = True
         return self._write(encode)
+
+    async def flushed(self) -> None:
+        """Return when nothing waits to be sent."""
+        while not self._lost and self._transport is not None:
+            if not self._outgoing and not self._transport.get_write_buffer_size():
+                return
+            await asyncio.sleep(0 if self._outgoing else SENT_CHECK_S)
 
     def _write(self, encode: Encode) -> bool:
         if self._lost or self._transport is None:

@@ -31,6 +31,12 @@ class Place:
     def decoded(self, call: Call, decoded_bytes: int = 0) -> None:
         self.call, self.api, self.decoded_bytes = call, call.api, decoded_bytes
 
+    def give_up_memory(self) -> tuple[int, int]:
+        """Hold nothing in the budgets any more. Returns what was held: as a request, and decoded."""
+        held = self.request_bytes, self.decoded_bytes
+        self.request_bytes = self.decoded_bytes = 0
+        return held
+
     def answer_at_once(self, buffers: list[Buffer]) -> None:
         """Answer with a frame that is already encoded, while the request is being handled."""
         self.buffers = buffers

@@ -253,6 +253,8 @@ class Pipeline:
             self._preparing = place.call.api
             self._look_ahead(place.call.api)
         elif reply.future is not None:
+            if not reply.needs_request:
+                self.memory.answered(*place.give_up_memory())
             self._awaited[reply.future] = None
             reply.future.add_done_callback(lambda future: self.in_turn(self._future_done, place, future))
         else:

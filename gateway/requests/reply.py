@@ -34,10 +34,12 @@ class Reply:
     A produce request that has to open a log uses a preparation, so that appends keep their order.
     """
 
-    __slots__ = ("future", "preparation", "response")
+    __slots__ = ("future", "needs_request", "preparation", "response")
 
     def __init__(self, response: Response) -> None:
         self.response = response
+        self.needs_request = True
+        """The request's memory counts until the answer. If False, nothing keeps what is large in the request."""
         self.future: asyncio.Future[Response] | None = None
         self.preparation: Coroutine[object, object, Reply] | None = None
 
@@ -58,7 +60,9 @@ class Reply:
         if self.preparation is not None:
             return self.when_prepared(lambda reply: reply.then(change))
         if self.future is not None:
-            return Reply.later(run_waiting(_changed(self.future, change), self))
+            changed = Reply.later(run_waiting(_changed(self.future, change), self))
+            changed.needs_request = self.needs_request
+            return changed
         return Reply(change(self.response))
 
     def when_prepared(self, follow: Callable[[Reply], Reply]) -> Reply:

@@ -19,6 +19,7 @@ from coordinator.group.messages import (
     SyncReply,
     SyncResponse,
     TransactionalCommitRequest,
+    metadata_bytes,
 )
 from coordinator.group.offsets.group_offsets import OffsetExpirationCondition
 from coordinator.group.records.codec import encode_record
@@ -66,6 +67,7 @@ class ClassicGroup(Group):
         self.stores_assignment = False  # the leader's assignment is being written to the log
         self._supporters: Counter[str] = Counter()  # how many members support a protocol
         self._joining = 0
+        self._metadata_bytes = 0
 
     # --- Members
 
@@ -78,6 +80,7 @@ class ClassicGroup(Group):
             self.leader_id = member.member_id
         self.members[member.member_id] = member
         self._supporters.update(_names(member.protocols))
+        self._metadata_bytes += metadata_bytes(member.protocols)
         self.pending_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
@@ -103,10 +106,12 @@ class ClassicGroup(Group):
         self._drop_supporter(member)
         member.protocols = protocols
         self._supporters.update(_names(protocols))
+        self._metadata_bytes += metadata_bytes(protocols)
         member.session_timeout_ms = session_timeout_ms
         member.rebalance_timeout_ms = rebalance_timeout_ms
 
     def _drop_supporter(self, member: ClassicMember) -> None:
+        self._metadata_bytes -= metadata_bytes(member.protocols)
         for name in _names(member.protocols):
             self._supporters[name] -= 1
             if not self._supporters[name]:
@@ -176,6 +181,10 @@ class ClassicGroup(Group):
     @property
     def is_empty(self) -> bool:
         return self.state is ClassicGroupState.EMPTY
+
+    @property
+    def metadata_bytes(self) -> int:
+        return self._metadata_bytes
 
     @property
     def state_name(self) -> str:

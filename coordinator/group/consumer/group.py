@@ -26,6 +26,7 @@ from coordinator.group.messages import (
     DescribedConsumer,
     DescribedConsumerGroup,
     TransactionalCommitRequest,
+    metadata_bytes,
 )
 from coordinator.group.offsets.group_offsets import OffsetExpirationCondition
 from coordinator.group.records.codec import encode_record
@@ -162,6 +163,10 @@ class ConsumerGroup(Group):
         if not all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
             return ConsumerGroupState.RECONCILING
         return ConsumerGroupState.STABLE
+
+    @property
+    def metadata_bytes(self) -> int:
+        return sum(metadata_bytes(each.classic.protocols) for each in self.members.values() if each.classic is not None)
 
     @property
     def state_name(self) -> str:

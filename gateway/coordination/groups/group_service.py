@@ -204,6 +204,7 @@ def _group_config(section: GroupsSection) -> GroupConfig:
         min_session_timeout_ms=section.min_session_timeout_ms,
         max_session_timeout_ms=section.max_session_timeout_ms,
         max_size=section.max_size,
+        max_metadata_bytes=section.max_metadata_bytes,
         initial_rebalance_delay_ms=section.initial_rebalance_delay_ms,
         offsets_retention_ms=section.offsets_retention_minutes * 60_000,
         consumer_heartbeat_interval_ms=section.consumer_heartbeat_interval_ms,

@@ -12,6 +12,7 @@ from functools import partial
 from coordinator.group.messages import JoinRequest, JoinResponse
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
+from gateway.requests.waiting_members import without_request
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import JoinGroupRequest, JoinGroupResponse
 
@@ -29,7 +30,7 @@ def handle(call: Call[JoinGroupRequest]) -> Reply:
         lambda coordinator, now_ms, reply: coordinator.join(asked, now_ms, reply),
         partial(_response, call.version),
     )
-    return Reply.later(joining)
+    return without_request(call, joining)
 
 
 def _request(call: Call[JoinGroupRequest]) -> JoinRequest:

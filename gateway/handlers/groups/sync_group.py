@@ -8,6 +8,7 @@ from coordinator.group.messages import SyncRequest, SyncResponse
 from gateway.fan_out import Slices
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
+from gateway.requests.waiting_members import without_request
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import SyncGroupRequest, SyncGroupResponse
 
@@ -48,7 +49,7 @@ def _sync(call: Call[SyncGroupRequest], assignments: Mapping[str, bytes]) -> Rep
     syncing = call.cluster.groups.ask(
         asked.group_id, lambda coordinator, now_ms, reply: coordinator.sync(asked, now_ms, reply), _response
     )
-    return Reply.later(syncing)
+    return without_request(call, syncing)
 
 
 def _response(answer: SyncResponse) -> SyncGroupResponse:

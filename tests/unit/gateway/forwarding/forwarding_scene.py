@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from coordinator.fleet.leadership import LeadershipState
 from coordinator.fleet.messages import Member
-from coordinator.group.messages import RefusedError
+from coordinator.group.messages import JoinResponse, RefusedError
 from coordinator.transaction.messages import EndTxnResponse
 from gateway.config.limits import Limits
 from gateway.coordination.transactions.newest_connections import NewestConnections
@@ -57,6 +57,9 @@ class FakeLink:
     async def ready(self) -> bool:
         await self.room.wait()
         return not self.lost
+
+    async def flushed(self) -> None:
+        await self.room.wait()
 
     def send(self, encode: Encode, on_answer: OnAnswer) -> None:
         self._waiting[self._write(encode)] = on_answer
@@ -150,7 +153,9 @@ class Scene:
         cluster = SimpleNamespace(
             config=SimpleNamespace(limits=Limits()), metrics=Metrics(), fleet=self.fleet, node_id=0, topics=topics,
             unread=self.unread, fetch_sessions=FetchSessions(10), logs=SimpleNamespace(get=lambda *_: None),
-            groups=SimpleNamespace(partition_of=self.coordinators.get, run=_not_coordinator),
+            groups=SimpleNamespace(
+                partition_of=self.coordinators.get, run=_not_coordinator, ask=_not_coordinator_of_group
+            ),
             transactions=SimpleNamespace(partition_of=self.coordinators.get, ask=_not_coordinator_of_transactions),
             producer_connections=NewestConnections(),
             offset_connections=NewestConnections(),
@@ -202,6 +207,12 @@ async def _looked_up(name: str) -> Topic:
 
 def _not_coordinator(_group_id: str, _call: Any) -> Any:
     raise RefusedError(ErrorCode.NOT_COORDINATOR)
+
+
+def _not_coordinator_of_group(_group_id: str, _call: Any, to_response: Callable[[Any], Any]) -> asyncio.Future[Any]:
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    answer.set_result(to_response(JoinResponse(ErrorCode.NOT_COORDINATOR, "")))
+    return answer
 
 
 def _not_coordinator_of_transactions(_name: str, _call: Any, to_response: Callable[[Any], Any]) -> asyncio.Future[Any]:

@@ -14,9 +14,15 @@ from gateway.forwarding.large_messages import merged
 from gateway.handlers.records import produce as produce_api
 from gateway.requests import api_routes
 from gateway.requests.call import Call, ClosesConnection
-from gateway.requests.reply import Reply
+from gateway.requests.reply import RelayedResponse, Reply
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.groups import HeartbeatRequest, HeartbeatResponse, TxnOffsetCommitRequest
+from protocol.kafka.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    TxnOffsetCommitRequest,
+)
 from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
 from protocol.kafka.messages.transactions import EndTxnRequest
 from protocol.kafka.records import Record, encode_batch
@@ -205,6 +211,28 @@ async def test_a_group_goes_to_its_coordinator() -> None:
     answered = scene.links[2].answer(0, 4, HeartbeatResponse(throttle_time_ms=0, error_code=27))
     answer = await asked.answer()
     assert (correlation_id(answer, 0), answer[4:]) == (7, answered)
+
+
+async def test_nothing_is_kept_of_a_member_that_waits_for_others() -> None:
+    """It has been sent to the coordinator, which may answer in minutes, or be lost."""
+    for is_lost in (False, True):
+        scene = Scene()
+        scene.coordinators["g"] = 2
+        protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m" * 1_000)]
+        call = scene.begin(11, 3, JoinGroupRequest(group_id="g", protocols=protocols))
+        handling = asyncio.ensure_future(scene.forwarder.handle(call).prepared())
+        await asyncio.sleep(0)
+        reply = await handling
+        assert not reply.needs_request and not call.frame
+        assert isinstance(call.request, JoinGroupRequest) and not call.request.protocols
+        assert reply.future is not None and not reply.future.done()
+        if is_lost:
+            scene.links[2].lose()
+            answer = await asyncio.wait_for(reply.future, 10)
+            assert isinstance(answer, JoinGroupResponse) and answer.error_code == ErrorCode.NOT_COORDINATOR
+        else:
+            scene.links[2].answer(0, 3, JoinGroupResponse(error_code=0, protocol_name="range", members=[]))
+            assert isinstance(await reply.future, RelayedResponse)
 
 
 @pytest.mark.parametrize("local_first", [True, False])

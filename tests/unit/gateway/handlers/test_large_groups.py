@@ -134,7 +134,7 @@ async def test_the_assignments_of_a_large_group_are_read_in_slices(monkeypatch: 
         group_id="g", generation_id=1, member_id=NAMES[3], group_instance_id=None, protocol_type="consumer",
         protocol_name="range", assignments=[Assignment(name) for name in NAMES],
     )  # fmt: skip
-    call: Any = SimpleNamespace(cluster=SimpleNamespace(groups=Groups()), request=request, version=5)
+    call: Any = SimpleNamespace(cluster=SimpleNamespace(groups=Groups()), request=request, version=5, frame=None)
     task = asyncio.create_task(sync_group.handle(call).result())
     seen = set()
     while not task.done():

@@ -36,9 +36,9 @@ LISTENER = Listener("")
 class FakeDispatcher:
     """A frame is a letter that says how it is handled, then a number; the answer repeats the number.
 
-    n now, f later, s behind a preparation, p later and behind a preparation, 0 no answer; m malformed, c closes,
-    d a defect. All but n are pipelined and may be expected, each behind any other. A frame that ends with L is
-    decoded in a thread, an answer that ends with E is encoded in one.
+    n now, f later, w later and without the request, s behind a preparation, p later and behind a preparation, 0 no
+    answer; m malformed, c closes, d a defect. All but n are pipelined and may be expected, each behind any other. A
+    frame that ends with L is decoded in a thread, an answer that ends with E is encoded in one.
     """
 
     def __init__(self, entrance: Entrance | None = None) -> None:
@@ -108,9 +108,11 @@ class FakeDispatcher:
         self.begun.append(number)
         if kind in "sp":
             return Reply.after(self._serially(kind, number))
-        if kind == "f":
+        if kind in "fw":
             future = self.futures[number] = asyncio.get_running_loop().create_future()
-            return Reply.later(future)
+            reply = Reply.later(future)
+            reply.needs_request = kind == "f"
+            return reply
         if kind == "c":
             raise ClosesConnection("closes")
         if kind == "d":

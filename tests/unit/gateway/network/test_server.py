@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,6 +103,24 @@ async def test_half_a_proxy_header_is_read_on_though_memory_is_short() -> None:
     assert server.metrics.request_bytes.value == MIB
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_a_request_that_waits_for_other_clients_holds_no_memory(leaves: bool) -> None:
+    """Whether it is answered, or its client disconnects before."""
+    server, dispatcher = server_of(requests_budget_bytes=MIB)
+    waiting = [Client(server) for _ in range(4)]
+    for number, client in enumerate(waiting):
+        client.feed(frame(f"w{number}", 500_000))
+    assert len(dispatcher.begun) == 4 and server.metrics.request_bytes.value == 0
+    if not leaves:
+        for future in dispatcher.futures.values():
+            future.set_result("x")
+        await let_callbacks_run()
+        assert [client.transport.written for client in waiting] == [b"x;"] * 4
+    for client in waiting:
+        client.lose()
+    assert server.metrics.request_bytes.value == 0
+
+
 async def test_who_works_on_a_request_leaves_reading_to_others() -> None:
     server, dispatcher = server_of(requests_budget_bytes=MIB, max_request_bytes=MIB, max_message_bytes=1024)
     busy, other, hog = (Client(server) for _ in range(3))
@@ -134,7 +153,7 @@ async def test_a_connection_that_closes_is_not_waited_for() -> None:
     assert closing.connection not in server.requests._waiting
 
 
-KINDS = st.sampled_from(["n", "f", "s", "p", "0", "nL", "fL", "sL", "nE", "nLE", "fE", "m", "mL", "d", "c"])
+KINDS = st.sampled_from(["n", "f", "w", "wL", "s", "p", "0", "nL", "fL", "sL", "nE", "nLE", "fE", "m", "mL", "d", "c"])
 EVENTS = st.one_of(
     st.tuples(st.just("frame"), KINDS, st.sampled_from([0, 50, 5_000, 300_000])),
     st.tuples(st.just("some"), st.integers(1, 100_000)),
