@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from protocol.kafka.buffers import Buffer, RecordChunks, SharedItems
+from protocol.kafka.fields import MAX_STRING_BYTES
 from protocol.kafka.lengths import compact_length, varint
 from protocol.kafka.schemas.schema import RECORDS, STRUCT, Field, Schema, tagged, untagged
 from protocol.kafka.schemas.source import FORMATS, Source, fixed_format, in_runs, is_fixed
@@ -37,8 +38,9 @@ class _Encoder:
         self._version = version
         self._flexible = version in schema.flexible_versions
         self._source = Source(
-            short=_SHORT.pack, int=_INT.pack, pack=struct.pack, compact=compact_length, encode_tags=_encode_tags,
-            share=_share, SharedItems=SharedItems, NULL=b"\0" if self._flexible else _INT.pack(-1), NO_UUID=bytes(16),
+            short=_SHORT.pack, int=_INT.pack, pack=struct.pack, compact=compact_length, text=_encode_text,
+            encode_tags=_encode_tags, share=_share, SharedItems=SharedItems, NO_UUID=bytes(16),
+            NULL=b"\0" if self._flexible else _INT.pack(-1),
         )  # fmt: skip
 
     def function(self, write: Callable[[], None]) -> Encode:
@@ -106,7 +108,8 @@ class _Encoder:
         elif field.kind == "string":
             null = "NULL" if self._flexible else 'b"\\xff\\xff"'
             source.add(f"if {item} is None: add({null})", "else:")
-            source.add(f"    {item} = {item}.encode()", f"    add({self._length('short', f'len({item})')} + {item})")
+            encoded = f"text({item})" if self._is_text(field) else f"{item}.encode()"
+            source.add(f"    {item} = {encoded}", f"    add({self._length('short', f'len({item})')} + {item})")
         elif field.kind == RECORDS and self._schema.is_response:
             source.add(f"if {item} is None: add(NULL)", "else:")
             source.add(f"    add({self._length('int', f'{item}.size_bytes')})")
@@ -114,6 +117,10 @@ class _Encoder:
         else:
             length = self._length("int", f"len({item})")
             source.add(f"if {item} is None: add(NULL)", f"else: add({length}); add({item})")
+
+    def _is_text(self, field: Field) -> bool:
+        """For people. All other strings are names and values, which are never longer than in a request."""
+        return self._schema.is_response and field.name.endswith("error_message")
 
     def _array(self, field: Field, expression: str) -> None:
         source, items = self._source, self._source.local()
@@ -146,6 +153,14 @@ class _Encoder:
 
     def _length(self, plain: str, length: str) -> str:
         return f"compact({length})" if self._flexible else f"{plain}({length})"
+
+
+def _encode_text(text: str) -> bytes:
+    """Cut to what fits into a string: an error may quote a string of the request, or Pulsar."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= MAX_STRING_BYTES:
+        return encoded
+    return encoded[:MAX_STRING_BYTES].decode(errors="ignore").encode()
 
 
 def _share(items: SharedItems[Any], version: int, parts: list[Buffer], first: int) -> None:

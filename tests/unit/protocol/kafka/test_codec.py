@@ -25,6 +25,7 @@ from protocol.kafka.fields import MAX_STRING_BYTES
 from protocol.kafka.lengths import varint
 from protocol.kafka.messages.cluster import ApiVersionsRequest
 from protocol.kafka.messages.groups import ConsumerGroupDescribeResponse, SyncGroupRequest
+from protocol.kafka.messages.security import AlterClientQuotasResponse
 from protocol.kafka.messages.topics import MetadataRequest
 from protocol.kafka.value_counts import count_values, has_more_rows
 from tests.support.schema_values import (
@@ -235,6 +236,19 @@ def test_compact_strings_are_as_long_as_others_may_be(api: str, version: int, be
     frame = memoryview(before.replace(b"\x82\x80\2", b"\x83\x80\2") + longer + behind)
     with pytest.raises(MalformedRequest, match=r"string field [a-z_]+ had invalid length 32768$"):
         decode_request(request, version, frame, 0)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("character", ["x", "ß", "\ud800"])
+def test_a_long_text_of_an_error_is_cut(version: int, character: str) -> None:
+    """It may quote what the client has sent, which is as long as a string may be. No client reads a longer one."""
+    text = "Unhandled client quota entity type: " + character * MAX_STRING_BYTES
+    row = AlterClientQuotasResponse.EntryData(error_code=42, error_message=text, entity=[])
+    answer = AlterClientQuotasResponse(entries=[row])
+    frame = memoryview(b"".join(encode_response(AlterClientQuotasResponse, version, 7, answer)))[4:]
+    found = decode_response(AlterClientQuotasResponse, version, frame).entries[0].error_message
+    assert found is not None and MAX_STRING_BYTES - 4 <= len(found.encode()) <= MAX_STRING_BYTES
+    assert found == text.replace("\ud800", "?")[: len(found)]
 
 
 def test_bytes_may_be_longer_than_strings() -> None:
