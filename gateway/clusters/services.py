@@ -96,6 +96,7 @@ class ClusterServices:
             client, admin, config.pulsar, config.authorization, config.limits.max_security_bytes,
             lambda: fleet.leads(SECURITY, 0),
         )  # fmt: skip
+        metrics.security_log_unread_seconds.set_function(lambda: self.security.unread_s)
         self._tasks, self._starting = TaskGroup(), TaskGroup()
         changes = Changes(
             fleet, self._topics, partition_rows, self._logs, self._groups, self._transactions, self._tasks

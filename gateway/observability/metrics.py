@@ -161,6 +161,9 @@ class Metrics(Collector):
         self.last_stable_offset_lag = self._own(
             "last_stable_offset_lag", "Offsets behind the first open transaction, largest of the partitions led here"
         )
+        self.security_log_unread_seconds = self._own(
+            "security_log_unread_seconds", "How long ACLs, users and quotas of other gateways could not be read"
+        )
         self.uncleanable_partitions = self._own(
             "uncleanable_partitions", "Compacted partitions with transactions, led here, that could not be cleaned"
         )

@@ -103,6 +103,11 @@ class Security:
         return self.state.scram.get(ScramKey(mechanism, user))
 
     @property
+    def unread_s(self) -> float:
+        """For how long changes of other gateways could not be read."""
+        return self._log.unread_s
+
+    @property
     def forms(self) -> FormCounts:
         return self.state.forms
 

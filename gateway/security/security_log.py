@@ -106,6 +106,11 @@ class SecurityLog:
         except PulsarError as error:
             log.info("security log not closed properly", error=str(error))
 
+    @property
+    def unread_s(self) -> float:
+        """For how long the log could not be read; 0 if it is being read. Nothing is known of changes in this time."""
+        return 0.0 if self._reader is not None else (lease_now_ms() - self._followed_ms) / 1_000
+
     # Writing
 
     async def append(self, records: Sequence[Record]) -> None:
