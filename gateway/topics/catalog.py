@@ -24,6 +24,7 @@ from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.errors import PulsarError
 from gateway.topics import topic_names
 from gateway.topics.known_topics import KnownTopics
+from gateway.topics.left_partitions import create_partitioned
 from gateway.topics.policy_changes import policy_change
 from gateway.topics.requested_topics import RequestedTopics
 from gateway.topics.topic import TOPIC_ID, Topic, config_properties
@@ -34,6 +35,9 @@ CHANGE_TIMEOUT_S = 30.0
 """How long a client waits for a change of its topic; the change itself continues after this time."""
 POLICY_REACHES_ALL_S = 1.0
 """Brokers read changed policies independently, within milliseconds of the broker that answers."""
+
+OTHERS_ARE_DONE_S = 1.0
+"""Until then, other gateways should have added the partitions of which Pulsar has created some."""
 
 T = TypeVar("T")
 
@@ -55,7 +59,12 @@ class TopicCatalog(KnownTopics):
     ) -> None:
         """The parameters are those of ``KnownTopics``."""
         super().__init__(admin, namespace, max_age_ms, defaults, system_namespace, timeout_ms=timeout_ms)
-        self._altering: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def _turn(self, name: str) -> asyncio.Lock:
+        """Changes of a topic take turns. Pulsar loses partitions that are added by two requests at the same time, and
+        leaves some behind that are added while the topic is being deleted."""
+        return self._changing.setdefault(name, asyncio.Lock())
 
     async def check_creatable(self, name: str) -> None:
         """Raises KafkaError INVALID_TOPIC_EXCEPTION or TOPIC_ALREADY_EXISTS."""
@@ -73,16 +82,20 @@ class TopicCatalog(KnownTopics):
 
     async def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         await self.check_creatable(name)
-        return await self._change("create topic", self._create(name, partitions, configs))
+        return await self.change("create topic", self._create(name, partitions, configs))
 
     async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+        async with self._turn(name):
+            return await self._create_now(name, partitions, configs)
+
+    async def _create_now(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         pulsar_name = self._pulsar_name(name)
         configured = config_properties(configs, messages_only=writes_messages(configs))
         properties = {TOPIC_ID: str(uuid.uuid4()), **configured}
         change = policy_change({}, configured, self._defaults)
         pending = {} if change is None else change.properties
         try:
-            await self._admin.topics.create_partitioned(pulsar_name, partitions, properties | pending)
+            await create_partitioned(self._admin, pulsar_name, partitions, properties | pending)
         except AdminError as error:
             if error.conflict:
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
@@ -102,7 +115,7 @@ class TopicCatalog(KnownTopics):
         self._forget(topic.name)
         try:
             if await self._is_empty(topic):
-                await self.delete(topic, force=False)
+                await self._delete(topic, force=False)
         except PulsarError as error:
             log.warning("cannot delete a topic without its configurations", topic=topic.name, error=str(error))
             with suppress(PulsarError):
@@ -117,13 +130,13 @@ class TopicCatalog(KnownTopics):
         ``requested`` are the topics of a request that may name very many.
         """  # fmt: skip
         work = self._alter_configs(name, change, validate_only=validate_only, requested=requested)
-        await self._change("alter topic", work)
+        await self.change("alter topic", work)
 
     async def _alter_configs(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool,
         requested: RequestedTopics | None,
     ) -> None:  # fmt: skip
-        async with self._altering.setdefault(name, asyncio.Lock()):
+        async with self._turn(name):
             topic = await (requested or self).get(name, fresh=True)
             configs = check_configs(change({} if topic is None else topic.configs))
             if topic is None:
@@ -143,10 +156,10 @@ class TopicCatalog(KnownTopics):
 
         Raises KafkaError and PulsarError.
         """
-        await self._change("begin transactions", self._begin_transactions(name))
+        await self.change("begin transactions", self._begin_transactions(name))
 
     async def _begin_transactions(self, name: str) -> None:
-        async with self._altering.setdefault(name, asyncio.Lock()):
+        async with self._turn(name):
             topic = await self.get(name, fresh=True)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -195,10 +208,26 @@ class TopicCatalog(KnownTopics):
                 return False
         return True
 
-    async def delete(self, topic: Topic, *, force: bool = True) -> None:
+    async def delete(self, topic: Topic) -> None:
         """Delete the topic. Pulsar deletes the partitions first, and needs time: clients do not see the topic then."""
         self._deleting.add(topic.name)
         self._forget(topic.name)
+        turn = self._turn(topic.name)
+        must_wait = turn.locked()
+        try:
+            async with turn:
+                # While it waited, others may have deleted the topic, and created another one.
+                if not must_wait or await self._is_there(topic):
+                    await self._delete(topic, force=True)
+        finally:
+            self._deleting.discard(topic.name)
+            self._outdate(topic.name)
+
+    async def _is_there(self, topic: Topic) -> bool:
+        found = await self.read(topic.name)
+        return found is not None and found.topic_id == topic.topic_id
+
+    async def _delete(self, topic: Topic, *, force: bool) -> None:
         try:
             if topic.partitioned:
                 await self._admin.topics.delete_partitioned(topic.pulsar_name, force=force)
@@ -207,18 +236,47 @@ class TopicCatalog(KnownTopics):
         except AdminError as error:
             if not error.not_found:
                 raise
-        finally:
-            self._deleting.discard(topic.name)
-            self._outdate(topic.name)
 
-    async def add_partitions(self, topic: Topic, count: int) -> None:
+    async def add_partitions(self, topic: Topic, count: int) -> Topic:
+        """Returns the topic as it was before: others may have changed it meanwhile."""
         if not topic.partitioned:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"Topic '{topic.name}' is a non-partitioned topic of Pulsar"
             )
-        await self._admin.topics.update_partitions(topic.pulsar_name, count)
+        async with self._turn(topic.name):
+            before = await self._smaller(topic, count)
+            try:
+                await self._admin.topics.update_partitions(topic.pulsar_name, count)
+            except AdminError as error:
+                if error.conflict:
+                    before = await self._add_to_others(topic, count)
+                elif not await self._has(topic, count):
+                    raise
         await self.get(topic.name, fresh=True)
+        return before
 
-    async def _change(self, what: str, work: Coroutine[Any, Any, T]) -> T:
+    async def _has(self, topic: Topic, count: int) -> bool:
+        """Pulsar adds partitions first, and may then fail to add subscriptions to them."""
+        found = await self.get(topic.name, fresh=True)
+        return found is not None and (found.topic_id, found.partitions) == (topic.topic_id, count)
+
+    async def _add_to_others(self, topic: Topic, count: int) -> Topic:
+        """There are more partitions than the topic has: another gateway is adding them, or one was interrupted."""
+        await asyncio.sleep(OTHERS_ARE_DONE_S)
+        before = await self._smaller(topic, count)
+        await self._admin.topics.update_partitions(topic.pulsar_name, count, force=True)
+        return before
+
+    async def _smaller(self, topic: Topic, count: int) -> Topic:
+        """The topic as it is now, if it still has fewer partitions. Raises KafkaError otherwise."""
+        found = await self.get(topic.name, fresh=True)
+        if found is None or found.topic_id != topic.topic_id:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if found.partitions >= count:
+            text = f"Topic already has {found.partitions} partition(s)."
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+        return found
+
+    async def change(self, what: str, work: Coroutine[Any, Any, T]) -> T:
         """A change that has begun is finished, even if the client has disconnected or no longer waits."""
         return await self._in_time(to_the_end(what, work), f"{what}: Pulsar is not done yet", CHANGE_TIMEOUT_S)

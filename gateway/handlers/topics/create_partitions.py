@@ -7,8 +7,10 @@ from gateway.fan_out import fan_out, sliced
 from gateway.handlers.topics.create_topics import MAX_PARTITIONS, TOO_MANY_PARTITIONS
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
+from gateway.requests.cluster import Cluster
 from gateway.requests.repeated import times_of
 from gateway.requests.replica_assignment import check_assignments
+from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse
@@ -57,8 +59,13 @@ async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> None:
     if wanted.assignments is not None:
         _check_assignments(call, wanted.assignments, wanted.count - topic.partitions)
     if not call.request.validate_only:
-        await call.cluster.topics.add_partitions(topic, wanted.count)
-        await call.cluster.group_service.partitions_added(topic, wanted.count)
+        await call.cluster.topics.change("add partitions", _add(call.cluster, topic, wanted.count))
+
+
+async def _add(cluster: Cluster, topic: Topic, count: int) -> None:
+    """Continues when the client has left: groups must not skip what is written to the new partitions."""
+    before = await cluster.topics.add_partitions(topic, count)
+    await cluster.group_service.partitions_added(before, count)
 
 
 def _check_assignments(call: Call, assignments: list[_Wanted.CreatePartitionsAssignment], added: int) -> None:

@@ -10,10 +10,11 @@ import uuid
 from gateway.background import run_once
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out, sliced
-from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
 from gateway.requests.repeated import times_of
+from gateway.topics.catalog import CHANGE_TIMEOUT_S
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
@@ -92,7 +93,11 @@ async def _delete(
     except KafkaError as refusal:
         call.count_error(refusal.code)
         return _row(topic.name, topic.topic_id, refusal.code, refusal.text)
-    failure = await asyncio.shield(_deletion(call, topic))
+    try:
+        async with asyncio.timeout(CHANGE_TIMEOUT_S):
+            failure = await asyncio.shield(_deletion(call, topic))
+    except TimeoutError:
+        failure = RequestTimeoutError("Pulsar is not done yet")
     if failure is not None:
         return _refused(call, topic.name, topic.topic_id, failure)
     return _row(topic.name, topic.topic_id, ErrorCode.NONE, None)

@@ -144,9 +144,11 @@ class TopicsAdmin:
         path = topic_path(topic, "partitions")
         await self._http.request("PUT", path, body=body, content_type=_PARTITIONED_METADATA)
 
-    async def update_partitions(self, topic: str, partitions: int) -> None:
-        """Increase the partition count."""
-        await self._http.request("POST", topic_path(topic, "partitions"), body=partitions)
+    async def update_partitions(self, topic: str, partitions: int, *, force: bool = False) -> None:
+        """Increase the partition count. AdminError has status 409 if there are partitions above the present count, for
+        which `force` is needed."""
+        params = {"force": _bool(force)}
+        await self._http.request("POST", topic_path(topic, "partitions"), body=partitions, params=params)
 
     async def delete_partitioned(self, topic: str, *, force: bool = False) -> None:
         """Delete the topic with its partitions and data; `force` also disconnects its producers and consumers."""

@@ -26,6 +26,8 @@ class FakeTopics:
         self.may_delete.set()
         self.entries = 0
         self.partitions = 2
+        self.left: list[str] = []
+        """Partitions that no topic has."""
         self.requests: Counter[str] = Counter()
         self.before: Callable[[str, str], Awaitable[None]] = _let_others_go_first
         """Called with the method's and the topic's name before each request has an effect; may raise."""
@@ -49,7 +51,8 @@ class FakeTopics:
 
     async def list_topics(self, namespace: str) -> list[str]:
         await self._requested("list_topics")
-        return [f"{topic}-partition-{number}" for topic in self.properties for number in range(self.partitions)]
+        partitions = [f"{topic}-partition-{number}" for topic in self.properties for number in range(self.partitions)]
+        return [*partitions, *self.left]
 
     async def partitioned(self, topic: str) -> PartitionedTopic:
         await self._requested("partitioned", topic)
@@ -57,7 +60,7 @@ class FakeTopics:
 
     async def create_partitioned(self, topic: str, partitions: int, properties: Mapping[str, str]) -> None:
         await self._requested("create_partitioned", topic)
-        if topic in self.properties:
+        if topic in self.properties or any(name.rpartition("-partition-")[0] == topic for name in self.left):
             raise AdminError(409, "exists")
         self.properties[topic] = dict(properties)
         self.policies[topic] = {}
@@ -72,6 +75,22 @@ class FakeTopics:
             raise AdminError(500, "not now")
         self._existing(topic)
         del self.properties[topic], self.policies[topic]
+
+    async def delete(self, topic: str) -> None:
+        await self._requested("delete", topic)
+        self.left.remove(topic)
+
+    async def update_partitions(self, topic: str, partitions: int, *, force: bool = False) -> None:
+        """As in Pulsar: the requests do not know of each other."""
+        self._existing(topic)
+        if any(name.rpartition("-partition-")[0] == topic for name in self.left) and not force:
+            raise AdminError(409, "Exist unexpected topic partition")
+        await self._requested("update_partitions", topic)
+        self.left = [name for name in self.left if name.rpartition("-partition-")[0] != topic]
+        if topic in self.properties:
+            self.partitions = partitions
+        else:
+            self.left.append(f"{topic}-partition-{partitions - 1}")
 
     async def put_properties(self, topic: str, properties: Mapping[str, str]) -> None:
         await self._requested("put_properties", topic)

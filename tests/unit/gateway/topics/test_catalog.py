@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -11,7 +12,7 @@ from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.admin.topics import TopicPolicy
 from gateway.topics import catalog
 from gateway.topics.catalog import TopicCatalog
-from gateway.topics.topic import COMPACTION_KEYS, MESSAGES_ONLY, TOPIC_ID
+from gateway.topics.topic import COMPACTION_KEYS, MESSAGES_ONLY, TOPIC_ID, Topic
 from gateway.topics.topic_policies import OUT_OF_REACH_BYTES
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.log.fake_admin import FakeTopics
@@ -198,3 +199,110 @@ async def test_transactions_before_compaction_count(scene: Scene) -> None:
     assert scene.policies[TopicPolicy.COMPACTION_THRESHOLD] == OUT_OF_REACH_BYTES
     await scene.catalog.begin_transactions("a")
     assert COMPACTION_KEYS not in scene.stored, "its records share keys: nothing may be compacted, ever"
+
+
+async def test_partitions_that_are_added_at_the_same_time(scene: Scene) -> None:
+    """Pulsar would take away those of the request that ends first."""
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    one, other = await asyncio.gather(
+        scene.catalog.add_partitions(topic, 6), scene.catalog.add_partitions(topic, 4), return_exceptions=True
+    )
+    assert isinstance(one, Topic)
+    assert (one.partitions, scene.pulsar.partitions) == (2, 6)
+    assert isinstance(other, KafkaError)
+    assert other.code == ErrorCode.INVALID_PARTITIONS
+
+
+async def test_no_partition_is_left_of_a_topic_that_is_deleted_meanwhile(scene: Scene) -> None:
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    deletions: list[asyncio.Task[None]] = []
+
+    async def deleted_meanwhile(method: str, name: str) -> None:
+        if method == "update_partitions":
+            deletions.append(asyncio.create_task(scene.catalog.delete(topic)))
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    scene.pulsar.before = deleted_meanwhile
+    await scene.catalog.add_partitions(topic, 4)
+    await asyncio.gather(*deletions)
+    assert (scene.pulsar.properties, scene.pulsar.left) == ({}, [])
+
+
+async def test_a_second_deletion_does_not_take_the_next_topic(scene: Scene) -> None:
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    scene.pulsar.may_delete.clear()
+    first, second = (asyncio.create_task(scene.catalog.delete(topic)) for _ in range(2))
+    while not scene.pulsar.requests["delete_partitioned forced"]:
+        await asyncio.sleep(0)
+    deleting, scene.pulsar.before = scene.pulsar.before, _create_again(scene)
+    scene.pulsar.may_delete.set()
+    await asyncio.gather(first, second)
+    scene.pulsar.before = deleting
+    assert scene.pulsar.requests["delete_partitioned forced"] == 1
+    assert scene.stored == {"made by": "another gateway"}
+
+
+def _create_again(scene: Scene) -> Callable[[str, str], Awaitable[None]]:
+    async def before(method: str, topic: str) -> None:
+        scene.pulsar.properties.setdefault(topic, {"made by": "another gateway"})
+
+    return before
+
+
+async def test_partitions_that_are_left_of_a_deleted_topic_do_not_block_its_name(scene: Scene) -> None:
+    scene.pulsar.left = ["persistent://t/n/b-partition-5", "persistent://t/n/bb-partition-1"]
+    topic = await scene.catalog.create("b", 2, {})
+    assert topic.name == "b"
+    assert scene.pulsar.left == ["persistent://t/n/bb-partition-1"]
+
+
+async def test_partitions_with_data_are_kept(scene: Scene) -> None:
+    scene.pulsar.left = ["persistent://t/n/b-partition-5"]
+    scene.pulsar.entries = 1
+    with pytest.raises(KafkaError) as raised:
+        await scene.catalog.create("b", 2, {})
+    assert raised.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert scene.pulsar.left
+
+
+async def test_partitions_of_a_topic_that_another_gateway_creates_are_kept(scene: Scene) -> None:
+    """The topic did not exist when Pulsar was asked first."""
+
+    async def created(method: str, topic: str) -> None:
+        if method == "internal_stats":
+            scene.pulsar.properties["persistent://t/n/b"] = {}
+
+    scene.pulsar.left, scene.pulsar.before = ["persistent://t/n/b-partition-0"], created
+    with pytest.raises(KafkaError) as raised:
+        await scene.catalog.create("b", 2, {})
+    assert raised.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert scene.pulsar.left
+
+
+async def test_partitions_whose_addition_was_interrupted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pulsar would refuse to add others for ever."""
+    monkeypatch.setattr(catalog, "OTHERS_ARE_DONE_S", 0)
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    scene.pulsar.left = ["persistent://t/n/a-partition-3"]
+    await scene.catalog.add_partitions(topic, 4)
+    assert (scene.pulsar.partitions, scene.pulsar.left) == (4, [])
+
+
+async def test_partitions_without_all_of_their_subscriptions(scene: Scene) -> None:
+    async def added(method: str, name: str) -> None:
+        if method == "update_partitions":
+            scene.pulsar.partitions = 4
+            raise AdminError(412, "Failed for Subscription Busy")
+
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    scene.pulsar.before = added
+    assert (await scene.catalog.add_partitions(topic, 4)).partitions == 2
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    assert topic.partitions == 4
