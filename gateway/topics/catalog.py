@@ -18,10 +18,11 @@ from weakref import WeakValueDictionary
 import structlog
 
 from gateway.background import to_the_end
+from gateway.backoff import Backoff, retried
 from gateway.errors import KafkaError
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.admin.http import AdminError
-from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.errors import PulsarError, ServiceNotReadyError
 from gateway.topics import topic_names
 from gateway.topics.known_topics import KnownTopics
 from gateway.topics.left_partitions import create_partitioned
@@ -36,6 +37,8 @@ CHANGE_TIMEOUT_S = 30.0
 POLICY_REACHES_ALL_S = 1.0
 """Brokers read changed policies independently, within milliseconds of the broker that answers."""
 
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+"""Between attempts to delete a topic of which clients have opened a partition while Pulsar was closing it."""
 OTHERS_ARE_DONE_S = 1.0
 """Until then, other gateways should have added the partitions of which Pulsar has created some."""
 
@@ -228,12 +231,17 @@ class TopicCatalog(KnownTopics):
         return found is not None and found.topic_id == topic.topic_id
 
     async def _delete(self, topic: Topic, *, force: bool) -> None:
+        topics = self._admin.topics
+        delete = topics.delete_partitioned if topic.partitioned else topics.delete
         try:
-            if topic.partitioned:
-                await self._admin.topics.delete_partitioned(topic.pulsar_name, force=force)
-            else:
-                await self._admin.topics.delete(topic.pulsar_name, force=force)
+            await retried(
+                lambda: delete(topic.pulsar_name, force=force),
+                lambda error: force and isinstance(error, AdminError) and (error.in_use or error.between_owners),
+                Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), CHANGE_TIMEOUT_S / 2,
+            )  # fmt: skip
         except AdminError as error:
+            if force and error.in_use:
+                raise ServiceNotReadyError(str(error)) from error
             if not error.not_found:
                 raise
 

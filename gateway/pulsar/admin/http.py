@@ -22,6 +22,9 @@ _UNEXPECTED = 500
 _BUSY = frozenset({429, 502, 503, 504})
 _REFUSED, _BETWEEN_OWNERS = 412, "find owner"
 """The error for a topic that is being unloaded and has no broker for a moment."""
+_IN_USE = "active producers/subscriptions"
+"""The error, with the same status, for a topic to be deleted that has clients; also if they come while it is being
+deleted by force. Some partitions may be gone then."""
 _IDEMPOTENT = frozenset({"GET", "HEAD"})
 _MAX_REASON_CHARS = 500
 
@@ -33,7 +36,9 @@ class AdminError(PulsarError):
         super().__init__(f"admin API: {status} {reason}" if status else f"admin API: {reason}")
         self.status = status
         self.reason = reason
-        self.retriable = status in {0, 500} or status in _BUSY or (status == _REFUSED and _BETWEEN_OWNERS in reason)
+        self.between_owners = status == _REFUSED and _BETWEEN_OWNERS in reason
+        self.in_use = status == _REFUSED and _IN_USE in reason
+        self.retriable = status in {0, 500} or status in _BUSY or self.between_owners
 
     @property
     def not_found(self) -> bool:

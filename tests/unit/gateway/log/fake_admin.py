@@ -26,6 +26,8 @@ class FakeTopics:
         self.may_delete.set()
         self.entries = 0
         self.partitions = 2
+        self.clients = 0
+        """How many clients open a partition while its topic is being deleted, one after the other."""
         self.left: list[str] = []
         """Partitions that no topic has."""
         self.requests: Counter[str] = Counter()
@@ -73,6 +75,9 @@ class FakeTopics:
         await self.may_delete.wait()
         if self.refuses_deletion:
             raise AdminError(500, "not now")
+        if self.clients:
+            self.clients -= 1
+            raise AdminError(412, "Topic has active producers/subscriptions")
         self._existing(topic)
         del self.properties[topic], self.policies[topic]
 

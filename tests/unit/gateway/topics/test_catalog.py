@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gateway.errors import KafkaError
+from gateway.errors import KafkaError, error_code
 from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.admin.topics import TopicPolicy
+from gateway.pulsar.errors import PulsarError
 from gateway.topics import catalog
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.topic import COMPACTION_KEYS, MESSAGES_ONLY, TOPIC_ID, Topic
@@ -306,3 +307,27 @@ async def test_partitions_without_all_of_their_subscriptions(scene: Scene) -> No
     topic = scene.catalog.cached("a")
     assert topic is not None
     assert topic.partitions == 4
+
+
+async def test_clients_that_open_partitions_of_a_topic_that_is_being_deleted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without another attempt, the topic would exist, but some of its partitions would not."""
+    monkeypatch.setattr(catalog, "FIRST_PAUSE_S", 0)
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    scene.pulsar.clients = 3
+    await scene.catalog.delete(topic)
+    assert scene.pulsar.properties == {}
+
+
+async def test_clients_that_always_open_partitions_of_a_topic_that_is_being_deleted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "CHANGE_TIMEOUT_S", 0)
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    scene.pulsar.clients = 1000
+    with pytest.raises(PulsarError) as raised:
+        await scene.catalog.delete(topic)
+    assert error_code(raised.value) == ErrorCode.NOT_LEADER_OR_FOLLOWER, "the client tries again"
