@@ -10,7 +10,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -38,7 +38,7 @@ POLICY_REACHES_ALL_S = 1.0
 """Brokers read changed policies independently, within milliseconds of the broker that answers."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
-"""Between attempts to delete a topic of which clients have opened a partition while Pulsar was closing it."""
+"""Between attempts to delete a topic that Pulsar has deleted in part only."""
 OTHERS_ARE_DONE_S = 1.0
 """Until then, other gateways should have added the partitions of which Pulsar has created some."""
 
@@ -69,6 +69,10 @@ class TopicCatalog(KnownTopics):
         leaves some behind that are added while the topic is being deleted."""
         return self._changing.setdefault(name, asyncio.Lock())
 
+    def _turn_if_kept(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Changes of a topic that is being deleted need not wait: they will not find it."""
+        return nullcontext() if name in self._deleting else self._turn(name)
+
     async def check_creatable(self, name: str) -> None:
         """Raises KafkaError INVALID_TOPIC_EXCEPTION or TOPIC_ALREADY_EXISTS."""
         reason = topic_names.invalid_reason(name)
@@ -88,7 +92,10 @@ class TopicCatalog(KnownTopics):
         return await self.change("create topic", self._create(name, partitions, configs))
 
     async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        async with self._turn(name):
+        turn = self._turn(name)
+        if turn.locked():  # As in Kafka, it also exists while it is being deleted.
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        async with turn:
             return await self._create_now(name, partitions, configs)
 
     async def _create_now(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
@@ -139,7 +146,7 @@ class TopicCatalog(KnownTopics):
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool,
         requested: RequestedTopics | None,
     ) -> None:  # fmt: skip
-        async with self._turn(name):
+        async with self._turn_if_kept(name):
             topic = await (requested or self).get(name, fresh=True)
             configs = check_configs(change({} if topic is None else topic.configs))
             if topic is None:
@@ -162,7 +169,7 @@ class TopicCatalog(KnownTopics):
         await self.change("begin transactions", self._begin_transactions(name))
 
     async def _begin_transactions(self, name: str) -> None:
-        async with self._turn(name):
+        async with self._turn_if_kept(name):
             topic = await self.get(name, fresh=True)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -251,7 +258,7 @@ class TopicCatalog(KnownTopics):
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"Topic '{topic.name}' is a non-partitioned topic of Pulsar"
             )
-        async with self._turn(topic.name):
+        async with self._turn_if_kept(topic.name):
             before = await self._smaller(topic, count)
             try:
                 await self._admin.topics.update_partitions(topic.pulsar_name, count)

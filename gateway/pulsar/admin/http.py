@@ -23,8 +23,8 @@ _BUSY = frozenset({429, 502, 503, 504})
 _REFUSED, _BETWEEN_OWNERS = 412, "find owner"
 """The error for a topic that is being unloaded and has no broker for a moment."""
 _IN_USE = "active producers/subscriptions"
-"""The error, with the same status, for a topic to be deleted that has clients; also if they come while it is being
-deleted by force. Some partitions may be gone then."""
+"""The error, with the same status, for a topic to be deleted that has clients. One that is deleted by force gets it if
+a client comes meanwhile, or if a partition has no broker for a moment. Other partitions may be gone then."""
 _IDEMPOTENT = frozenset({"GET", "HEAD"})
 _MAX_REASON_CHARS = 500
 

@@ -331,3 +331,26 @@ async def test_clients_that_always_open_partitions_of_a_topic_that_is_being_dele
     with pytest.raises(PulsarError) as raised:
         await scene.catalog.delete(topic)
     assert error_code(raised.value) == ErrorCode.NOT_LEADER_OR_FOLLOWER, "the client tries again"
+
+
+async def test_nothing_waits_for_a_deletion(scene: Scene) -> None:
+    """Pulsar may need long for it, or be away."""
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    scene.pulsar.may_delete.clear()
+    deleting = asyncio.create_task(scene.catalog.delete(topic))
+    while not scene.pulsar.requests["delete_partitioned forced"]:
+        await asyncio.sleep(0)
+    changes = (
+        (scene.catalog.create("a", 2, {}), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (scene.catalog.add_partitions(topic, 4), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (scene.alter(retention_ms="60000"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (scene.catalog.begin_transactions("a"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    )
+    for change, code in changes:
+        with pytest.raises(KafkaError) as raised:
+            await change
+        assert raised.value.code == code
+    scene.pulsar.may_delete.set()
+    await deleting
+    assert await scene.catalog.create("a", 2, {})
