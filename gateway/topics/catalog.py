@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -218,14 +218,19 @@ class TopicCatalog(KnownTopics):
                 return False
         return True
 
-    async def delete(self, topic: Topic) -> None:
-        """Delete the topic. Pulsar deletes the partitions first, and needs time: clients do not see the topic then."""
+    async def delete(self, topic: Topic, when_hidden: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Delete the topic. Pulsar deletes the partitions first, and needs time: clients do not see the topic then.
+
+        ``when_hidden`` waits for those who have looked up the topic before.
+        """
         self._deleting.add(topic.name)
         self._forget(topic.name)
         turn = self._turn(topic.name)
         must_wait = turn.locked()
         try:
             async with turn:
+                if when_hidden is not None:
+                    await when_hidden()
                 # While it waited, others may have deleted the topic, and created another one.
                 if not must_wait or await self._is_there(topic):
                     await self._delete(topic, force=True)

@@ -180,6 +180,11 @@ class GroupService:
     def _inform_of_deletion(self, partition: GroupPartition, topics: Collection[DeletedTopic]) -> None:
         partition.inform(lambda coordinator, now_ms: coordinator.forget_topics(topics, now_ms))
 
+    async def leave_topic(self, topic: Topic) -> None:
+        """The topic, which is hidden already, will be deleted: returns when nothing is being written to it."""
+        if self._mirror is not None:
+            await self._mirror.leave_topic(topic.name)
+
     def topic_deleted(self, topic: Topic) -> None:
         """Offsets that were committed in the topic are invalid now, on all gateways."""
         deleted = DeletedTopic(topic.name, topic.topic_id.bytes, self._clock.now_ms())

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -79,6 +80,8 @@ class OffsetMirror:
         self._unanswered = Unanswered()
         self._logged_at = float("-inf")
         self._stopped = False
+        self._updating: dict[str, set[asyncio.Task[Any]]] = {}
+        """The updates that run, by topic."""
         self._carried: dict[MirrorKey, int] = {}
         """The number of attempts to carry a position at the end of a log over to other clusters, by key."""
         metrics.mirror_pending.set_function(lambda: len(self._schedule))
@@ -181,10 +184,34 @@ class OffsetMirror:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.run_once("offset mirror", work)
 
+    async def leave_topic(self, topic: str) -> None:
+        """Wait for the updates of a topic that is not found any more, because it will be deleted. Each has a timeout.
+
+        A cursor that Pulsar writes after it has deleted the partition stays for ever, and with it the topic cannot be
+        created again.
+        """
+        updating = self._updating.get(topic)
+        if updating:
+            await asyncio.wait(tuple(updating))
+
+    @contextmanager
+    def _counted(self, topic: str) -> Iterator[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        updating = self._updating.setdefault(topic, set())
+        updating.add(task)
+        try:
+            yield
+        finally:
+            updating.discard(task)
+            if not updating and self._updating.get(topic) is updating:
+                del self._updating[topic]
+
     async def _mirror(self, key: MirrorKey) -> None:
         try:
-            async with asyncio.timeout(UPDATE_TIMEOUT_S):
-                await self._update(key)
+            with self._counted(key.partition.topic):
+                async with asyncio.timeout(UPDATE_TIMEOUT_S):
+                    await self._update(key)
         except FAILURES as error:
             self._failed(key, error)
         except Exception as error:  # a defect of the gateway in one update must not end the others

@@ -354,3 +354,28 @@ async def test_nothing_waits_for_a_deletion(scene: Scene) -> None:
     scene.pulsar.may_delete.set()
     await deleting
     assert await scene.catalog.create("a", 2, {})
+
+
+async def test_pulsar_deletes_a_topic_when_nothing_is_written_to_it(scene: Scene) -> None:
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+
+    async def when_hidden() -> None:
+        assert await scene.catalog.get("a") is None
+        assert scene.pulsar.properties
+
+    await scene.catalog.delete(topic, when_hidden)
+    assert not scene.pulsar.properties
+
+
+async def test_cursors_that_are_left_of_a_deleted_topic(scene: Scene) -> None:
+    """Pulsar lists their partition, but finds nothing to delete."""
+
+    async def no_ledger(method: str, topic: str) -> None:
+        if method == "internal_stats":
+            raise AdminError(404, "Partitioned Topic not found")
+
+    scene.pulsar.left, scene.pulsar.before = ["persistent://t/n/b-partition-0"], no_ledger
+    with pytest.raises(KafkaError) as raised:
+        await scene.catalog.create("b", 2, {})
+    assert raised.value.code == ErrorCode.TOPIC_ALREADY_EXISTS

@@ -1,6 +1,7 @@
 """Committed offsets are deleted with their topic, also when a client leaves, a request fails or a group is loading."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -32,7 +33,8 @@ class FakeTopics:
         self.begun, self.go_on = asyncio.Event(), asyncio.Event()
         self.error: Exception | None = None
 
-    async def delete(self, topic: Topic) -> None:
+    async def delete(self, topic: Topic, when_hidden: Callable[[], Awaitable[None]]) -> None:
+        await when_hidden()
         self.begun.set()
         await self.go_on.wait()
         self.scene.catalog.present.pop(topic.name)

@@ -338,3 +338,19 @@ async def test_attempts_to_carry_over_are_forgotten_after_the_last_one(
     harness.cursors.carried_over = True
     harness.committed[MirrorKey("deleted", T0)] = NO_OFFSET
     await harness.until(lambda: not harness.mirror._carried)
+
+
+async def test_a_topic_is_not_deleted_while_its_cursors_are_written(harness: Harness) -> None:
+    """Pulsar would keep such a cursor, and never create a topic of the name again."""
+    harness.cursors.held["t-0"] = asyncio.Event()
+    await harness.mirror.leave_topic("t")
+    harness.commit("g", T0, 7)
+    await harness.until(lambda: bool(harness.cursors.moves))
+    await harness.mirror.leave_topic("other")
+    leaving = asyncio.create_task(harness.mirror.leave_topic("t"))
+    await asyncio.sleep(0)
+    assert not leaving.done()
+    harness.cursors.held["t-0"].set()
+    await leaving
+    assert harness.cursors.offsets == {("t-0", "g"): 7}
+    assert not harness.mirror._updating
