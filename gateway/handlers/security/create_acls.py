@@ -86,7 +86,11 @@ def _is_any(acl: Acl) -> bool:
 def _invalid_reason(acl: Acl) -> str | None:
     if acl.resource_type is ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
-    return "Invalid empty resource name" if not acl.name else _unknown_element(acl)
+    if not acl.name:
+        return "Invalid empty resource name"
+    if ":" not in acl.principal:
+        return f"Could not parse the principal `{acl.principal}`: a colon separates its type from its name"
+    return _unknown_element(acl)
 
 
 def _unknown_element(acl: Acl) -> str | None:

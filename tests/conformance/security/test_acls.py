@@ -95,7 +95,8 @@ def test_acls_are_made_described_and_deleted(conversation: Conversation, version
         {"resource_name": ""}, {"resource_type": CLUSTER}, {"resource_type": 99}, {"resource_pattern_type": 99},
         {"operation": 99}, {"permission_type": 99}, {"resource_type": 0}, {"resource_pattern_type": 0},
         {"operation": 0}, {"permission_type": 0}, {"resource_type": ANY}, {"resource_pattern_type": ANY},
-        {"resource_pattern_type": MATCH}, {"operation": ANY}, {"permission_type": ANY},
+        {"resource_pattern_type": MATCH}, {"operation": ANY}, {"permission_type": ANY}, {"principal": "no-type"},
+        {"principal": ""}, {"principal": ":no-type"}, {"principal": "User:"}, {"host": ""},
     ],
     ids=str,
 )  # fmt: skip
