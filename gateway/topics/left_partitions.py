@@ -11,8 +11,7 @@ import structlog
 
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.admin.http import AdminError
-
-_PARTITION = "-partition-"
+from gateway.pulsar.admin.topics import PARTITION
 
 log = structlog.get_logger()
 
@@ -38,7 +37,7 @@ async def _remove_left(admin: AdminClient, topic: str) -> bool:
     if await _exists(admin, topic):
         return False
     listed = await admin.topics.list_topics(topic.partition("://")[2].rpartition("/")[0])
-    left = [name for name in listed if name.rpartition(_PARTITION)[0] == topic]
+    left = [name for name in listed if name.rpartition(PARTITION)[0] == topic]
     if not left or not all([await _is_empty(admin, name) for name in left]) or await _exists(admin, topic):
         return False
     for name in left:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from gateway.pulsar.admin.client import AdminClient
-from gateway.pulsar.admin.topics import PartitionedTopic
+from gateway.pulsar.admin.topics import PARTITION, PartitionedTopic
 from gateway.topics.topic_configs import DEFAULTS, has_policy, usable_configs, writes_messages
 
 TOPIC_ID = "kafka.topic.id"
@@ -71,7 +71,7 @@ class Topic:
 
 
 def partition_name(pulsar_name: str, partition: int) -> str:
-    return f"{pulsar_name}-partition-{partition}"
+    return f"{pulsar_name}{PARTITION}{partition}"
 
 
 async def read_topic(admin: AdminClient, pulsar_name: str) -> PartitionedTopic:

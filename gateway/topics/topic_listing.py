@@ -10,6 +10,7 @@ import structlog
 
 from gateway.background import run_shared
 from gateway.pulsar.admin.client import AdminClient
+from gateway.pulsar.admin.topics import PARTITION
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.topics import topic_names
 
@@ -110,6 +111,6 @@ class TopicListing:
 def _kafka_names(partitioned: list[str], single: list[str]) -> set[str]:
     """``single`` also contains each partition of the partitioned topics."""
     whole = set(partitioned)
-    plain = (name for name in single if name.rpartition("-partition-")[0] not in whole)
+    plain = (name for name in single if name.rpartition(PARTITION)[0] not in whole)
     found = (topic_names.from_pulsar(name.rpartition("/")[2]) for name in (*partitioned, *plain))
     return {name for name in found if name is not None}

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from gateway.pulsar.admin.http import AdminError, AdminHttp, Response, quoted
 from gateway.pulsar.position import Position
 
+PARTITION = "-partition-"
+"""Between a topic's name and the number of a partition."""
 _BEHIND_LAST_ENTRY = "LastConfirmedEntry is"
 """Part of the broker's message, with status 500, when the entry id is beyond the ledger's last entry."""
-_PARTITION = "-partition-"
-"""Between a topic's name and the number of a partition."""
 _QUOTA_BY_SIZE = "destination_storage"
 _PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
 
@@ -215,7 +215,7 @@ class TopicsAdmin:
         path = topic_path(topic, "partitioned-stats")
         options = {"perPartition": "true", "excludePublishers": "true", "excludeConsumers": "true"}
         found = await self._http.get_json(path, options)
-        rows = ((name.rpartition(_PARTITION), stats) for name, stats in found["partitions"].items())
+        rows = ((name.rpartition(PARTITION), stats) for name, stats in found["partitions"].items())
         return {int(number): stats["storageSize"] for (_, mark, number), stats in rows if mark}
 
     async def internal_stats(self, topic: str) -> InternalStats:
