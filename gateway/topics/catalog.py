@@ -92,10 +92,9 @@ class TopicCatalog(KnownTopics):
         return await self.change("create topic", self._create(name, partitions, configs))
 
     async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        turn = self._turn(name)
-        if turn.locked():  # As in Kafka, it also exists while it is being deleted.
+        if name in self._deleting:  # As in Kafka, it exists until it is deleted.
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        async with turn:
+        async with self._turn(name):
             return await self._create_now(name, partitions, configs)
 
     async def _create_now(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:

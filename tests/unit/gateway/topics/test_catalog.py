@@ -379,3 +379,22 @@ async def test_cursors_that_are_left_of_a_deleted_topic(scene: Scene) -> None:
     with pytest.raises(KafkaError) as raised:
         await scene.catalog.create("b", 2, {})
     assert raised.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def test_a_topic_that_two_clients_create_exists_when_the_second_is_refused(scene: Scene) -> None:
+    """Clients that create topics on first use would otherwise read that there is none."""
+
+    async def slow(method: str, name: str) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def second() -> Topic | None:
+        with pytest.raises(KafkaError) as raised:
+            await scene.catalog.create("b", 2, {})
+        assert raised.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+        return await scene.catalog.get("b")
+
+    scene.pulsar.before = slow
+    first, found = await asyncio.gather(scene.catalog.create("b", 2, {}), second())
+    assert found is not None
+    assert found.topic_id == first.topic_id
