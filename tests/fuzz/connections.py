@@ -30,8 +30,10 @@ def framed(data: bytes) -> bytes:
 class Attacks:
     """Each is one connection."""
 
-    def __init__(self, seed: int, address: tuple[str, int], proxied: tuple[str, int]) -> None:
-        """`proxied` is a listener that requires a PROXY header."""
+    def __init__(
+        self, seed: int, address: tuple[str, int], proxied: tuple[str, int], *, only_whole: bool = False
+    ) -> None:
+        """`proxied` is a listener that requires a PROXY header. `only_whole`: no request is damaged."""
         self.made: Counter[str] = Counter()
         self._random = Random(seed)
         self._mutator = Mutator(self._random)
@@ -44,6 +46,8 @@ class Attacks:
             self.cut_off, self.wrong_length, self.huge_length, self.slow_bytes, self.random_bytes, self.nothing,
             self.half_closed, self.unread_answers,
         )  # fmt: skip
+        if only_whole:
+            self._kinds = (self.whole_requests, self.half_closed)
 
     async def run(self, connections: int, is_over: Callable[[], bool]) -> None:
         """Ends early when `is_over`."""
