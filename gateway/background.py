@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -95,18 +96,22 @@ class TaskGroup:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def to_the_end(name: str, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which continues if the caller is cancelled, for instance after a client disconnected."""
+async def to_the_end(name: str, work: Coroutine[Any, Any, T], refusal: type[Exception]) -> T:
+    """The result of `work`, which continues if the caller is cancelled, for instance after a client disconnected.
+
+    Its failures are logged then, but not a `refusal`, which concerns the caller only.
+    """
     task = _hold(asyncio.create_task(work, name=name))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        task.add_done_callback(_log_failed)
+        task.add_done_callback(partial(_log_failed, refusal))
         raise
 
 
-def _log_failed(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
+def _log_failed(refusal: type[Exception], task: asyncio.Task[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, refusal):
         log.warning("background work failed", task=task.get_name(), error=repr(error))
 
 

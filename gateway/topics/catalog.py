@@ -298,4 +298,5 @@ class TopicCatalog(KnownTopics):
 
     async def change(self, what: str, work: Coroutine[Any, Any, T]) -> T:
         """A change that has begun is finished, even if the client has disconnected or no longer waits."""
-        return await self._in_time(to_the_end(what, work), f"{what}: Pulsar is not done yet", CHANGE_TIMEOUT_S)
+        ended = to_the_end(what, work, refusal=KafkaError)
+        return await self._in_time(ended, f"{what}: Pulsar is not done yet", CHANGE_TIMEOUT_S)

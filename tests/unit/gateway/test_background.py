@@ -6,9 +6,10 @@ import asyncio
 import gc
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway import background
-from gateway.background import FailureHandler, TaskGroup, keep_running, run_once
+from gateway.background import FailureHandler, TaskGroup, keep_running, run_once, to_the_end
 from gateway.observability.metrics import Metrics
 
 
@@ -179,3 +180,25 @@ async def test_a_group_ends_all_that_it_started() -> None:
     await group.close()
     assert sorted(ended) == ["loop", "work"], "what comes late does not begin"
     assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"), [(KeyError("refused"), []), (ValueError("broken"), ["ValueError('broken')"])]
+)
+async def test_work_continues_without_its_caller(error: Exception, logged: list[str]) -> None:
+    """Its failure is logged, unless it concerned the caller only."""
+    may_end = asyncio.Event()
+
+    async def work() -> None:
+        await may_end.wait()
+        raise error
+
+    caller = asyncio.create_task(to_the_end("work", work(), refusal=KeyError))
+    await asyncio.sleep(0)
+    caller.cancel()
+    with capture_logs() as lines:
+        await asyncio.wait([caller])
+        may_end.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert [line["error"] for line in lines] == logged
