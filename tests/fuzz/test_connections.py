@@ -29,7 +29,7 @@ CONNECTIONS = int(os.environ.get("FUZZ_CONNECTIONS", "3000"))
 WARM_UP_CONNECTIONS = 500
 AT_MOST_S = float(os.environ.get("FUZZ_SECONDS", "20"))
 """On a busy machine, there are fewer connections."""
-LONGEST_STOP_S = 3.0
+LONGEST_PAUSE_S = 3.0
 MAX_GROWTH_BYTES = 64 * 1024 * 1024
 UNEXPECTED = ("request failed", "background task failed", "Task exception was never retrieved")
 
@@ -61,7 +61,7 @@ def test_a_correct_client_is_not_disturbed(attacked: GatewayProcess) -> None:
     assert long_stalls(attacked) == []
 
 
-def test_requests_while_pulsar_stands_still(attacked: GatewayProcess, pulsar: PulsarStandalone) -> None:
+def test_requests_while_pulsar_is_suspended(attacked: GatewayProcess, pulsar: PulsarStandalone) -> None:
     """Their topics are then found between creation and deletion, and their connections end while they wait.
 
     Stalls of the event loop are not looked for: when Pulsar continues, thousands of requests go on in one turn.
@@ -69,24 +69,24 @@ def test_requests_while_pulsar_stands_still(attacked: GatewayProcess, pulsar: Pu
     [proxied] = attacked.config["kafka"]["listeners"]
     attacks = Attacks(SEED, (HOST, attacked.config["kafka"]["port"]), (HOST, proxied["port"]), only_whole=True)
     end = time.monotonic() + AT_MOST_S
-    with stopped_at_times(pulsar.pid):
+    with suspended_at_times(pulsar.pid):
         asyncio.run(attacks.run(sys.maxsize, lambda: time.monotonic() > end))
     wait_for(lambda: metric(attacked, "kafka_gateway_request_bytes") == 0, "requests are answered, or forgotten")
     check_failures(attacked)
 
 
 @contextmanager
-def stopped_at_times(pid: int) -> Iterator[None]:
-    """The process stands still for random times."""
+def suspended_at_times(pid: int) -> Iterator[None]:
+    """The process is suspended for random times."""
     over, random = threading.Event(), Random(SEED)
 
-    def stop_and_continue() -> None:
+    def suspend_and_continue() -> None:
         while not over.wait(random.uniform(0.05, 1)):
             os.kill(pid, signal.SIGSTOP)
-            over.wait(random.uniform(0.05, LONGEST_STOP_S))
+            over.wait(random.uniform(0.05, LONGEST_PAUSE_S))
             os.kill(pid, signal.SIGCONT)
 
-    thread = threading.Thread(target=stop_and_continue)
+    thread = threading.Thread(target=suspend_and_continue)
     thread.start()
     try:
         yield

@@ -119,7 +119,7 @@ async def test_a_snapshot_replaces_the_records_before_it(secured_pulsar: Secured
 async def test_what_was_deleted_while_a_gateway_was_cut_off_is_gone_there_too(
     secured_pulsar: SecuredPulsar, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three days later, only a snapshot tells of it: Pulsar has deleted the entry."""
+    """Three days later, only a snapshot contains it: Pulsar has deleted the entry."""
     monkeypatch.setattr(security_log, "CUT_OFF_MS", 0)
     topic = f"persistent://{namespace}/{TOPIC}"
     at_once = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
