@@ -71,6 +71,7 @@ def test_requests_while_pulsar_is_suspended(attacked: GatewayProcess, pulsar: Pu
     end = time.monotonic() + AT_MOST_S
     with suspended_at_times(pulsar.pid):
         asyncio.run(attacks.run(sys.maxsize, lambda: time.monotonic() > end))
+    assert attacks.made["whole_requests"] > 10
     wait_for(lambda: metric(attacked, "kafka_gateway_request_bytes") == 0, "requests are answered, or forgotten")
     check_failures(attacked)
 
