@@ -82,6 +82,8 @@ class OpeningTurns:
 
     def __init__(self, limit: int) -> None:
         self._free = limit
+        self.running = 0
+        """The number of openings that have begun and not ended, whether or not they still hold their turn."""
         self._urgent: OrderedDict[Hashable, asyncio.Future[None]] = OrderedDict()
         self._patient = _Patient()
 
@@ -112,9 +114,11 @@ class OpeningTurns:
                 self._give_back()
 
         timer = asyncio.get_running_loop().call_later(HOLD_S if hold_s is None else hold_s, give_back)
+        self.running += 1
         try:
             yield
         finally:
+            self.running -= 1
             timer.cancel()
             give_back()
 

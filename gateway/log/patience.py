@@ -2,6 +2,9 @@
 
 All callers wait until the same moment, a while after the work began, and not at all while such work keeps failing
 that slowly. The work continues in the meantime, and a client that retries later finds it done.
+
+Where much such work runs at the same time, each takes longer, and callers wait longer: a refused batch that is not
+idempotent may be overtaken by the client's next ones, as after any retriable error.
 """
 
 from __future__ import annotations
@@ -13,6 +16,10 @@ from gateway.errors import KafkaError
 from protocol.kafka.errors import ErrorCode
 
 PATIENCE_S = 3.0
+OTHERS_S = 0.05
+"""So much longer for each other work that runs. A busy machine with two cores opens twenty logs a second."""
+MAX_PATIENCE_S = 10.0
+"""A third of the time that clients mostly wait for an answer: a broker may be away that has many partitions."""
 
 T = TypeVar("T")
 
@@ -23,15 +30,17 @@ class Patience:
     def __init__(self) -> None:
         self._exhausted = False
         self._began_at = 0.0
+        self._wait_s = PATIENCE_S
 
     @property
     def exhausted(self) -> bool:
         """Whether the last run failed after PATIENCE_S or more."""
         return self._exhausted
 
-    def begin(self) -> None:
-        """A run of the work begins."""
+    def begin(self, others: int = 0) -> None:
+        """A run of the work begins, while this number of others run."""
         self._began_at = asyncio.get_running_loop().time()
+        self._wait_s = min(PATIENCE_S + others * OTHERS_S, MAX_PATIENCE_S)
 
     def end(self, task: asyncio.Task[T]) -> None:
         """The run has ended."""
@@ -40,7 +49,7 @@ class Patience:
 
     async def wait(self, task: asyncio.Task[T]) -> T:
         """The result of the run. Raises what the run raises; KafkaError NOT_LEADER_OR_FOLLOWER if it takes too long."""
-        end = self._began_at + (0 if self._exhausted else PATIENCE_S)
+        end = self._began_at + (0 if self._exhausted else self._wait_s)
         await asyncio.wait([task], timeout=max(0, end - asyncio.get_running_loop().time()))
         if not task.done() or task.cancelled():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "Pulsar does not serve the partition at the moment")

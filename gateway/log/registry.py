@@ -105,7 +105,7 @@ class LogRegistry:
         again = opening.patience.exhausted
         hold_s, whose = (HOLD_AGAIN_S, NOBODY) if again else (None, whose)
         async with self._turns.turn(opening, urgent=urgent and not again, hold_s=hold_s, whose=whose):
-            opening.patience.begin()
+            opening.patience.begin(self._turns.running - 1)
             opening.begun.set()
             opening.check()
             predecessor, lost_producer = self._logs.get(key), None

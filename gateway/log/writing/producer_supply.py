@@ -116,7 +116,7 @@ class ProducerSupply:
 
     def _begin(self) -> None:
         if self._begun is not None and not self._begun.is_set():
-            self._patience.begin()
+            self._patience.begin(max(0, self._turns.running - 1))
             self._begun.set()
 
     def _ended(self, begun: asyncio.Event, task: asyncio.Task[None]) -> None:

@@ -294,6 +294,20 @@ async def test_requests_wait_for_one_that_pulsar_does_not_serve_only_once(
     assert await scene.registry.open(TOPIC, 0) is scene.registry.find("topic", 0)
 
 
+async def test_requests_wait_longer_while_many_logs_open(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused batch that is not idempotent may be overtaken by the next ones, and a busy Pulsar opens logs slowly."""
+    monkeypatch.setattr(patience, "PATIENCE_S", 0)
+    monkeypatch.setattr(patience, "OTHERS_S", 10.0)
+    scene.topic.unavailable = {f"topic-{partition}": asyncio.Event() for partition in range(2)}
+    first, second = [asyncio.ensure_future(scene.registry.open(TOPIC, partition)) for partition in range(2)]
+    with pytest.raises(KafkaError):
+        await first
+    await let_callbacks_run()
+    assert not second.done()
+    scene.topic.unavailable["topic-1"].set()
+    assert await second is scene.registry.find("topic", 1)
+
+
 async def test_callers_do_not_wait_while_it_fails_slowly(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "PATIENCE_S", 0)
     scene.topic.unavailable["topic-0"] = asyncio.Event()
