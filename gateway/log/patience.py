@@ -13,6 +13,7 @@ import asyncio
 from typing import TypeVar
 
 from gateway.errors import KafkaError
+from gateway.log.opening_turns import OpeningTurns
 from protocol.kafka.errors import ErrorCode
 
 PATIENCE_S = 3.0
@@ -25,22 +26,21 @@ T = TypeVar("T")
 
 
 class Patience:
-    """The patience with one kind of work on one partition."""
+    """The patience with one kind of work on one partition, which has its turn in ``turns``."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: OpeningTurns) -> None:
+        self._turns = turns
         self._exhausted = False
         self._began_at = 0.0
-        self._wait_s = PATIENCE_S
 
     @property
     def exhausted(self) -> bool:
         """Whether the last run failed after PATIENCE_S or more."""
         return self._exhausted
 
-    def begin(self, others: int = 0) -> None:
-        """A run of the work begins, while this number of others run."""
+    def begin(self) -> None:
+        """A run of the work begins."""
         self._began_at = asyncio.get_running_loop().time()
-        self._wait_s = min(PATIENCE_S + others * OTHERS_S, MAX_PATIENCE_S)
 
     def end(self, task: asyncio.Task[T]) -> None:
         """The run has ended."""
@@ -49,8 +49,15 @@ class Patience:
 
     async def wait(self, task: asyncio.Task[T]) -> T:
         """The result of the run. Raises what the run raises; KafkaError NOT_LEADER_OR_FOLLOWER if it takes too long."""
-        end = self._began_at + (0 if self._exhausted else self._wait_s)
-        await asyncio.wait([task], timeout=max(0, end - asyncio.get_running_loop().time()))
+        while not task.done() and (left_s := self._left_s()) > 0:
+            await asyncio.wait([task], timeout=left_s)  # when it has ended, others may have begun
         if not task.done() or task.cancelled():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "Pulsar does not serve the partition at the moment")
         return task.result()
+
+    def _left_s(self) -> float:
+        if self._exhausted:
+            return 0.0
+        others = max(0, self._turns.running - 1)
+        wait_s = min(PATIENCE_S + others * OTHERS_S, MAX_PATIENCE_S)
+        return self._began_at + wait_s - asyncio.get_running_loop().time()

@@ -94,7 +94,7 @@ class LogRegistry:
         return await opening.patience.wait(opening.task)
 
     def _begin(self, key: Key, pulsar_topic: str, *, urgent: bool, whose: Hashable) -> _Opening:
-        opening = self._opening[key] = _Opening(self._exhausted.get(key) or Patience())
+        opening = self._opening[key] = _Opening(self._exhausted.get(key) or Patience(self._turns))
         opening.task = asyncio.create_task(self._open(opening, key, pulsar_topic, urgent=urgent, whose=whose))
         opening.task.add_done_callback(partial(self._opened, key, opening))
         return opening
@@ -105,7 +105,7 @@ class LogRegistry:
         again = opening.patience.exhausted
         hold_s, whose = (HOLD_AGAIN_S, NOBODY) if again else (None, whose)
         async with self._turns.turn(opening, urgent=urgent and not again, hold_s=hold_s, whose=whose):
-            opening.patience.begin(self._turns.running - 1)
+            opening.patience.begin()
             opening.begun.set()
             opening.check()
             predecessor, lost_producer = self._logs.get(key), None

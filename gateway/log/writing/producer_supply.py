@@ -48,7 +48,7 @@ class ProducerSupply:
         self._opening: asyncio.Task[None] | None = None
         self._begun: asyncio.Event | None = None
         """Set when the opening has its turn, or has ended. None while there is no opening."""
-        self._patience = Patience()
+        self._patience = Patience(turns)
         self._stopped = False
 
     def open(self) -> asyncio.Task[None]:
@@ -116,7 +116,7 @@ class ProducerSupply:
 
     def _begin(self) -> None:
         if self._begun is not None and not self._begun.is_set():
-            self._patience.begin(max(0, self._turns.running - 1))
+            self._patience.begin()
             self._begun.set()
 
     def _ended(self, begun: asyncio.Event, task: asyncio.Task[None]) -> None:
