@@ -126,9 +126,28 @@ class Deletion(_Part):
     snapshot: Snapshot | None = None
 
 
+class TopicStop(_Part):
+    """The gateway ``incarnation`` is about to delete a topic: the others stop using it, and answer."""
+
+    kind: Literal["topic_stop"] = "topic_stop"
+    topic: str
+    request_id: str
+    incarnation: str
+    snapshot: Snapshot | None = None
+
+
+class TopicStopped(_Part):
+    """The answer to a `TopicStop`: the gateway ``incarnation`` uses the topic no more."""
+
+    kind: Literal["topic_stopped"] = "topic_stopped"
+    request_id: str
+    incarnation: str
+    snapshot: Snapshot | None = None
+
+
 _SNAPSHOT = b',"snapshot":{"epoch":'
 """How it begins, as it is written; in a string the quotes would be escaped."""
-Message = Heartbeat | Goodbye | Eviction | Deletion
+Message = Heartbeat | Goodbye | Eviction | Deletion | TopicStop | TopicStopped
 _MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="kind")])
 
 

@@ -55,6 +55,10 @@ class Changes(FleetListener, TopicListener):
         for coordinators in self._coordinators:
             coordinators.check_lease()
 
+    async def stop_topic(self, topic: str) -> None:
+        self._topics.hide(topic)
+        await self._groups.leave_topic(topic)
+
     def topics_deleted(self, topics: Collection[DeletedTopic]) -> None:
         for topic in topics:
             if self._topics.forget(topic.name, topic.topic_id):

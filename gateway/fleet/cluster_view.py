@@ -107,6 +107,9 @@ class ClusterView(FleetListener):
     def subscribe(self, listener: FleetListener) -> None:
         self._listeners.append(listener)
 
+    async def ask_to_stop(self, topic: str) -> None:
+        await self._fleet.ask_to_stop(self._prefix + topic)
+
     def announce_deletion(self, topic: DeletedTopic) -> None:
         self._fleet.announce_deletion(topic._replace(name=self._prefix + topic.name))
 
@@ -121,6 +124,11 @@ class ClusterView(FleetListener):
     def lease_lost(self) -> None:
         for listener in self._listeners:
             listener.lease_lost()
+
+    async def stop_topic(self, topic: str) -> None:
+        if topic.startswith(self._prefix):
+            name = topic.removeprefix(self._prefix)
+            await asyncio.gather(*(listener.stop_topic(name) for listener in self._listeners))
 
     def topics_deleted(self, topics: tuple[DeletedTopic, ...]) -> None:
         own = tuple(

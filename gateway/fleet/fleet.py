@@ -12,7 +12,16 @@ import structlog
 
 from coordinator.fleet.leadership import LeadershipState, PartitionRole, Silence
 from coordinator.fleet.membership import Identity, Membership
-from coordinator.fleet.messages import NO_TRANSACTIONS, Address, Deletion, LogPosition, Member, Message
+from coordinator.fleet.messages import (
+    NO_TRANSACTIONS,
+    Address,
+    Deletion,
+    LogPosition,
+    Member,
+    Message,
+    TopicStop,
+    TopicStopped,
+)
 from coordinator.fleet.placement import PartitionKey
 from coordinator.topics import DeletedTopic
 from gateway.background import TaskGroup
@@ -22,6 +31,7 @@ from gateway.fleet.clock import lease_now_ms
 from gateway.fleet.eviction_check import EvictionCheck
 from gateway.fleet.fleet_log import FleetLog, limit_retention, prepare_fleet_topic, read_cluster_id
 from gateway.fleet.listener import FleetListener
+from gateway.fleet.topic_stops import STOP_S, TopicStops
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 
@@ -57,6 +67,7 @@ class Fleet:
         """Done when another gateway has taken this gateway's node id."""
         self.cluster_id = ""
         """The same for all gateways; it never changes. Known after `join`."""
+        self._stops = TopicStops()
         self._client = client
         self._admin = admin
         self._namespace = namespace
@@ -134,6 +145,18 @@ class Fleet:
             if self._membership.is_member:
                 self._log.send(self._membership.goodbye())
             await self._log.close()
+
+    async def ask_to_stop(self, topic: str) -> None:
+        """Return when no other member uses the topic any more, or does not answer for some seconds."""
+        if self._membership is not None and self._log is not None and self._log.writable:
+            others = {member.incarnation for member in self.members} - {self.incarnation}
+            await self._stops.ask(topic, self.incarnation, others, self._log.send)
+
+    async def _stop_topic(self, asked: TopicStop) -> None:
+        async with asyncio.timeout(STOP_S):
+            await asyncio.gather(*(listener.stop_topic(asked.topic) for listener in self._listeners))
+        if self._log is not None:
+            self._log.send(TopicStopped(request_id=asked.request_id, incarnation=self.incarnation))
 
     def announce_deletion(self, topic: DeletedTopic) -> None:
         """Announce the deletion to all gateways, repeatedly until it is in the log."""
@@ -259,6 +282,10 @@ class Fleet:
         assert membership is not None
         if isinstance(message, Deletion):
             self._read_deletion(membership, message)
+        elif isinstance(message, TopicStop) and message.incarnation != self.incarnation:
+            self._tasks.run_once("stop using a topic", self._stop_topic(message))
+        elif isinstance(message, TopicStopped):
+            self._stops.answered(message)
         epoch = membership.roster.epoch
         membership.read(position, message, lease_now_ms())
         if membership.node_id_taken_by is not None and not self.expelled.done():
@@ -269,6 +296,7 @@ class Fleet:
             self._revision = membership.roster.revision
             self._update_evicted()
             self._behind.set()
+            self._stops.members_changed([member.incarnation for member in self.members])
             for listener in self._listeners:
                 listener.leaders_changed()
 

@@ -18,5 +18,8 @@ class FleetListener:
     def lease_lost(self) -> None:
         """Another gateway may lead by now, or partitions were not released in time. Called again while this is so."""
 
+    async def stop_topic(self, topic: str) -> None:
+        """Another gateway is about to delete the topic. Return when nothing of this gateway uses it any more."""
+
     def topics_deleted(self, topics: tuple[DeletedTopic, ...]) -> None:
         """A gateway has deleted these topics."""

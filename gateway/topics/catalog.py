@@ -39,6 +39,8 @@ POLICY_REACHES_ALL_S = 1.0
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 """Between attempts to delete a topic that Pulsar has deleted in part only."""
+NEWS_S = 2.0
+"""By then, a deletion that another gateway has finished is known here."""
 OTHERS_ARE_DONE_S = 1.0
 """Until then, other gateways should have added the partitions of which Pulsar has created some."""
 
@@ -94,8 +96,17 @@ class TopicCatalog(KnownTopics):
     async def _create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         if name in self._deleting:  # As in Kafka, it exists until it is deleted.
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        await self._until_deleted_elsewhere(name)
         async with self._turn(name):
             return await self._create_now(name, partitions, configs)
+
+    async def _until_deleted_elsewhere(self, name: str) -> None:
+        """Another gateway may have told its client already that the topic is deleted."""
+        hidden = self._hidden.get(name)
+        if hidden is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(NEWS_S):
+                    await hidden.ended.wait()
 
     async def _create_now(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         pulsar_name = self._pulsar_name(name)

@@ -35,6 +35,9 @@ from gateway.topics.topic_listing import TopicListing
 
 MAX_PARALLEL_REQUESTS = 16
 
+HIDDEN_S = 30.0
+"""After this time without news, another gateway has failed to delete the topic."""
+
 T = TypeVar("T")
 
 log = SparseLog(structlog.get_logger())
@@ -45,6 +48,14 @@ class Listing(NamedTuple):
     """Sorted by name."""
     unknown: list[str]
     """Names of existing topics that could not be looked up in Pulsar."""
+
+
+class _Hidden:
+    """A topic that lookups do not find for a while."""
+
+    def __init__(self, end_s: float) -> None:
+        self.end_s = end_s
+        self.ended = asyncio.Event()
 
 
 class _Outdated(Exception):
@@ -97,6 +108,8 @@ class KnownTopics:
         self._sweeping: asyncio.Task[None] | None = None
         self._deleting: set[str] = set()
         """Names of topics that are being deleted: lookups do not find them."""
+        self._hidden: dict[str, _Hidden] = {}
+        """Topics that another gateway is deleting."""
         self._slots = asyncio.Semaphore(MAX_PARALLEL_REQUESTS)
         self._listeners: list[TopicListener] = []
 
@@ -172,7 +185,7 @@ class KnownTopics:
     async def all(self) -> Listing:
         """All topics that clients may see. They may be slightly outdated; more so if Pulsar does not answer in time."""
         await self._look_for_new()
-        names = sorted((self._listing.known or set()) - self._deleting)
+        names = sorted(name for name in self._listing.known or () if not self._is_hidden(name))
         topics = [topic for name in names if (topic := self._topics.get(name)) is not None]
         return Listing(topics, [name for name in names if name not in self._topics])
 
@@ -249,7 +262,7 @@ class KnownTopics:
         """Raises _Outdated and PulsarError."""
         before, own = self._topics.get(name), self._refreshing[name]
         found = await self._read(name)
-        if name in self._deleting:
+        if self._is_hidden(name):
             return None
         if self._refreshing.get(name) is not own:
             raise _Outdated
@@ -290,6 +303,7 @@ class KnownTopics:
         before = self._topics.get(name)
         if before is not None and before.topic_id != topic.topic_id:
             self._gone(name)
+        self._show(name)
         self._topics[name] = topic
         self._by_id[topic.topic_id] = name
         self._listing.note(name, exists=True)
@@ -303,12 +317,32 @@ class KnownTopics:
         if known is not None and known.topic_id == topic.topic_id:
             self._topics[topic.name] = topic
 
+    def hide(self, name: str) -> None:
+        """Another gateway is about to delete the topic: lookups do not find it until it is forgotten, or for HIDDEN_S.
+        """
+        now_s = time.monotonic()
+        for other in [other for other, hidden in self._hidden.items() if hidden.end_s <= now_s]:
+            self._show(other)
+        self._show(name)
+        self._hidden[name] = _Hidden(now_s + HIDDEN_S)
+        self._forget(name)
+
+    def _show(self, name: str) -> None:
+        hidden = self._hidden.pop(name, None)
+        if hidden is not None:
+            hidden.ended.set()
+
+    def _is_hidden(self, name: str) -> bool:
+        hidden = self._hidden.get(name)
+        return name in self._deleting or (hidden is not None and time.monotonic() < hidden.end_s)
+
     def forget(self, name: str, topic_id: bytes) -> bool:
         """Forget a topic that some gateway has deleted. Returns False if a new topic has this name by now.
 
         Deletions are announced repeatedly, and late while the fleet's log cannot be written. Older gateways do not
         send the id.
         """
+        self._show(name)
         known = self._topics.get(name)
         if known is not None and topic_id and known.topic_id.bytes != topic_id:
             return False

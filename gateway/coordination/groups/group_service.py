@@ -180,10 +180,14 @@ class GroupService:
     def _inform_of_deletion(self, partition: GroupPartition, topics: Collection[DeletedTopic]) -> None:
         partition.inform(lambda coordinator, now_ms: coordinator.forget_topics(topics, now_ms))
 
-    async def leave_topic(self, topic: Topic) -> None:
-        """The topic, which is hidden already, will be deleted: returns when nothing is being written to it."""
+    async def leave_topic(self, name: str) -> None:
+        """The topic, which is hidden already, will be deleted: returns when its subscriptions are not being moved."""
         if self._mirror is not None:
-            await self._mirror.leave_topic(topic.name)
+            await self._mirror.leave_topic(name)
+
+    async def leave_topic_everywhere(self, name: str) -> None:
+        """The same for all gateways of the fleet, as far as they answer."""
+        await asyncio.gather(self.leave_topic(name), self._fleet.ask_to_stop(name))
 
     def topic_deleted(self, topic: Topic) -> None:
         """Offsets that were committed in the topic are invalid now, on all gateways."""

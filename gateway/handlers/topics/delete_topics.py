@@ -126,7 +126,7 @@ def _deletion(call: Call, topic: Topic) -> asyncio.Future[PulsarError | None]:
 async def _delete_everywhere(cluster: Cluster, topic: Topic) -> PulsarError | None:
     try:
         await cluster.logs.forget_topic(topic.name)
-        await cluster.topics.delete(topic, lambda: cluster.group_service.leave_topic(topic))
+        await cluster.topics.delete(topic, lambda: cluster.group_service.leave_topic_everywhere(topic.name))
         await cluster.logs.forget_topic(topic.name)
     except PulsarError as error:
         run_once("offsets of a deleted topic", cluster.group_service.deletion_failed(topic))

@@ -32,7 +32,7 @@ def pulsar() -> FakeTopics:
 
 async def answered(catalog: TopicCatalog, *topics: Any) -> list[tuple[str | None, int]]:
     """The names and error codes of the response's rows."""
-    groups = SimpleNamespace(leave_topic=AsyncMock(), topic_deleted=Mock(), deletion_failed=AsyncMock())
+    groups = SimpleNamespace(leave_topic_everywhere=AsyncMock(), topic_deleted=Mock(), deletion_failed=AsyncMock())
     cluster = SimpleNamespace(topics=catalog, group_service=groups, logs=SimpleNamespace(forget_topic=AsyncMock()))
     request = SimpleNamespace(topics=topics)
     call = SimpleNamespace(

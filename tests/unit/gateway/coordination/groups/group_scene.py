@@ -48,6 +48,9 @@ class FakeFleet:
             return PartitionRole.ELSEWHERE
         return PartitionRole.LEADING if self.holds_lease else PartitionRole.WITHOUT_LEASE
 
+    async def ask_to_stop(self, topic: str) -> None:
+        """There are no other gateways."""
+
     def announce_deletion(self, topic: DeletedTopic) -> None:
         self.announced.append(topic)
 
