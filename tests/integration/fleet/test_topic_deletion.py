@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,10 +20,9 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
 PARTITIONS, GROUPS, ROUNDS = 2, 16, 300
-"""The groups are enough for each gateway to coordinate some. Without the question whether others have stopped,
-one round in three or so left a name that could not be used again."""
-COMMITS_BEFORE_S = 0.15
-"""Offsets are mirrored to Pulsar's subscriptions a tenth of a second after their commit or so."""
+"""The groups are enough for each gateway to coordinate some. When gateways did not wait for each other, one round of
+some hundred left a name that could not be used again."""
+LONGEST_LIFE_S = 0.05
 
 
 @pytest.fixture
@@ -72,5 +72,5 @@ def test_a_name_can_be_used_again(fleet: list[GatewayProcess]) -> None:
     with committing(bootstrap, topic):
         for _ in range(ROUNDS):
             create_topic(bootstrap, topic, PARTITIONS)
-            threading.Event().wait(random.random() * 0.05)
+            time.sleep(random.uniform(0, LONGEST_LIFE_S))
             admin.delete_topics([topic])[topic].result(TIMEOUT_S)
