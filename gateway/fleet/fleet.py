@@ -149,14 +149,20 @@ class Fleet:
     async def ask_to_stop(self, topic: str) -> None:
         """Return when no other member uses the topic any more, or does not answer for some seconds."""
         if self._membership is not None and self._log is not None and self._log.writable:
-            others = {member.incarnation for member in self.members} - {self.incarnation}
+            others = self._incarnations() - {self.incarnation}
             await self._stops.ask(topic, self.incarnation, others, self._log.send)
 
     async def _stop_topic(self, asked: TopicStop) -> None:
-        async with asyncio.timeout(STOP_S):
-            await asyncio.gather(*(listener.stop_topic(asked.topic) for listener in self._listeners))
-        if self._log is not None:
-            self._log.send(TopicStopped(request_id=asked.request_id, incarnation=self.incarnation))
+        with contextlib.suppress(TimeoutError):  # then the other gateway does not wait any more
+            async with asyncio.timeout(STOP_S):
+                await asyncio.gather(*(listener.stop_topic(asked.topic) for listener in self._listeners))
+            if self._log is not None:
+                self._log.send(TopicStopped(request_id=asked.request_id, incarnation=self.incarnation))
+
+    def _incarnations(self) -> set[str]:
+        """Of all members, also of those that are leaving."""
+        states = () if self._membership is None else self._membership.roster.members.values()
+        return {state.member.incarnation for state in states}
 
     def announce_deletion(self, topic: DeletedTopic) -> None:
         """Announce the deletion to all gateways, repeatedly until it is in the log."""
@@ -288,6 +294,8 @@ class Fleet:
             self._stops.answered(message)
         epoch = membership.roster.epoch
         membership.read(position, message, lease_now_ms())
+        if self._stops.is_waiting:
+            self._stops.members_changed(self._incarnations())
         if membership.node_id_taken_by is not None and not self.expelled.done():
             self.expelled.set_result(_in_use(membership.node_id_taken_by))
         if membership.roster.epoch != epoch:
@@ -296,7 +304,6 @@ class Fleet:
             self._revision = membership.roster.revision
             self._update_evicted()
             self._behind.set()
-            self._stops.members_changed([member.incarnation for member in self.members])
             for listener in self._listeners:
                 listener.leaders_changed()
 

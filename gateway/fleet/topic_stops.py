@@ -55,6 +55,10 @@ class TopicStops:
         finally:
             del self._questions[request_id]
 
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._questions)
+
     def answered(self, answer: TopicStopped) -> None:
         question = self._questions.get(answer.request_id)
         if question is not None:

@@ -16,6 +16,7 @@ from coordinator.fleet.messages import (
     decode_message,
     encode_message,
 )
+from gateway.fleet import fleet as fleet_module
 from gateway.fleet import topic_stops
 from gateway.fleet.cluster_view import ClusterView
 from gateway.fleet.fleet import Fleet
@@ -35,8 +36,9 @@ class FakeLog:
 
 
 class Scene:
-    def __init__(self) -> None:
-        self.fleet: Fleet = fleet_of([member_of(OWN, 0), member_of("b", 1), member_of("c", 2)], held=True)
+    def __init__(self, fleet: Fleet | None = None) -> None:
+        members = [member_of(OWN, 0), member_of("b", 1), member_of("c", 2)]
+        self.fleet = fleet_of(members, held=True) if fleet is None else fleet
         self.log = FakeLog()
         self.fleet._log = cast(FleetLog, self.log)
         self._position = 1
@@ -125,6 +127,27 @@ async def test_it_answers_when_nothing_uses_the_topic(scene: Scene) -> None:
     listener.stopped.set()
     await turns()
     assert scene.log.sent == [TopicStopped(request_id="1", incarnation=OWN)]
+
+
+async def test_it_does_not_answer_late(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "STOP_S", 0)
+    failures: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, failure: failures.append(failure))
+    scene.fleet.subscribe(Listener())
+    scene.read(TopicStop(topic="t", request_id="1", incarnation="b"))
+    await asyncio.sleep(0.05)
+    assert not scene.log.sent and not failures
+
+
+async def test_it_waits_for_members_that_are_leaving() -> None:
+    """Their subscriptions may still be moving."""
+    members = [member_of(OWN, 0), member_of("b", 1)]
+    leaving = Scene(fleet_of(members, held=True, leaving=["b"]))
+    asking, question = await leaving.ask()
+    await turns()
+    assert not asking.done()
+    leaving.read(Goodbye(node_id=1, incarnation="b"))
+    await until(asking)
 
 
 async def test_the_topics_of_a_cluster_are_its_own(scene: Scene) -> None:
