@@ -143,7 +143,7 @@ async def test_it_waits_for_members_that_are_leaving() -> None:
     """Their subscriptions may still be moving."""
     members = [member_of(OWN, 0), member_of("b", 1)]
     leaving = Scene(fleet_of(members, held=True, leaving=["b"]))
-    asking, question = await leaving.ask()
+    asking, _ = await leaving.ask()
     await turns()
     assert not asking.done()
     leaving.read(Goodbye(node_id=1, incarnation="b"))
