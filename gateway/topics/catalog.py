@@ -102,11 +102,10 @@ class TopicCatalog(KnownTopics):
 
     async def _until_deleted_elsewhere(self, name: str) -> None:
         """Another gateway may have told its client already that the topic is deleted."""
-        hidden = self._hidden.get(name)
-        if hidden is not None:
+        if self._is_hidden(name):
             with suppress(TimeoutError):
                 async with asyncio.timeout(NEWS_S):
-                    await hidden.ended.wait()
+                    await self._hidden[name].ended.wait()
 
     async def _create_now(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         pulsar_name = self._pulsar_name(name)

@@ -185,7 +185,8 @@ class KnownTopics:
     async def all(self) -> Listing:
         """All topics that clients may see. They may be slightly outdated; more so if Pulsar does not answer in time."""
         await self._look_for_new()
-        names = sorted(name for name in self._listing.known or () if not self._is_hidden(name))
+        hidden = {name for name in self._hidden if self._is_hidden(name)}
+        names = sorted((self._listing.known or set()) - self._deleting - hidden)
         topics = [topic for name in names if (topic := self._topics.get(name)) is not None]
         return Listing(topics, [name for name in names if name not in self._topics])
 
@@ -262,7 +263,7 @@ class KnownTopics:
         """Raises _Outdated and PulsarError."""
         before, own = self._topics.get(name), self._refreshing[name]
         found = await self._read(name)
-        if self._is_hidden(name):
+        if name in self._deleting or self._is_hidden(name):
             return None
         if self._refreshing.get(name) is not own:
             raise _Outdated
@@ -334,7 +335,7 @@ class KnownTopics:
 
     def _is_hidden(self, name: str) -> bool:
         hidden = self._hidden.get(name)
-        return name in self._deleting or (hidden is not None and time.monotonic() < hidden.end_s)
+        return hidden is not None and time.monotonic() < hidden.end_s
 
     def forget(self, name: str, topic_id: bytes) -> bool:
         """Forget a topic that some gateway has deleted. Returns False if a new topic has this name by now.
