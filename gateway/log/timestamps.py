@@ -98,7 +98,7 @@ class _Search:
         log, timestamp = self._log, self._timestamp
         for position, header in iter_headers(entry.data):
             if header.max_timestamp >= timestamp and header.last_offset >= log.start.offset:
-                found = await _first_in_batch(log, entry.data, position, header, timestamp)
+                found = await _first_in_batch(log, entry.data, position, header, timestamp, log.start.offset)
                 if found is not None:
                     return found
             if self._latest is not None:
@@ -121,28 +121,31 @@ async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
 async def _find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
     stats = await log.resources.admin.topics.internal_stats(log.source.pulsar_topic)
     start, chunked = scan_start(stats.ledgers, log.resources.limits.timestamp_scan_bytes), _chunks(log)
+    log_start = log.start.offset  # clients may delete the best record during the search: there was one
     best: tuple[int, BatchHeader, bytes] | None = None
     async with aclosing(_entries(log, start, await _last(log), chunked)) as entries:
         async for entry in entries:
             for position, header in iter_headers(entry.data):
-                if not header.record_count or header.last_offset < log.start.offset:
+                if not header.record_count or header.last_offset < log_start:
                     continue
-                latest = await _latest_in_batch(log, entry.data, position, header)
+                latest = await _latest_in_batch(log, entry.data, position, header, log_start)
                 if best is None or latest > best[0]:
                     best = latest, header, bytes(entry.data[position : position + header.size_bytes])
     if best is None:
         return None
     latest, header, data = best
     if latest < 0:
-        return FoundOffset(log.start.offset, -1)
-    return await _first_in_batch(log, data, 0, header, latest)
+        return FoundOffset(log_start, -1)
+    return await _first_in_batch(log, data, 0, header, latest, log_start)
 
 
-async def _latest_in_batch(log: PartitionLog, data: Buffer, position: int, header: BatchHeader) -> int:
+async def _latest_in_batch(
+    log: PartitionLog, data: Buffer, position: int, header: BatchHeader, log_start: int
+) -> int:
     """The largest timestamp of the batch. The header has it, unless records of the batch were deleted."""
-    if header.base_offset >= log.start.offset or header.log_append_time:
+    if header.base_offset >= log_start or header.log_append_time:
         return header.max_timestamp
-    left = log.start.offset - header.base_offset
+    left = log_start - header.base_offset
 
     def latest() -> int:
         records = iter_records(data, position, header, log.resources.limits.max_decompressed_bytes)
@@ -153,11 +156,10 @@ async def _latest_in_batch(log: PartitionLog, data: Buffer, position: int, heade
 
 
 async def _first_in_batch(
-    log: PartitionLog, data: Buffer, position: int, header: BatchHeader, timestamp: int
+    log: PartitionLog, data: Buffer, position: int, header: BatchHeader, timestamp: int, log_start: int
 ) -> FoundOffset | None:
     if header.log_append_time:
-        return FoundOffset(max(header.base_offset, log.start.offset), header.max_timestamp)
-    log_start = log.start.offset
+        return FoundOffset(max(header.base_offset, log_start), header.max_timestamp)
 
     def first() -> FoundOffset:
         for record in iter_records(data, position, header, log.resources.limits.max_decompressed_bytes):

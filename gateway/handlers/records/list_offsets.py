@@ -252,11 +252,12 @@ async def _find(call: Call[ListOffsetsRequest], partition_log: PartitionLog, tim
         await partition_log.end.refresh(at_most_every_s=max(END_AGE_S, age_s))
         return FoundOffset(await _end(partition_log, read_committed=_is_read_committed(call)), -1)
     await partition_log.end.refresh()
-    end = await _end(partition_log, read_committed=_is_read_committed(call))
     if timestamp == MAX_TIMESTAMP:
         found = await find_max_timestamp(partition_log)
     else:
         found = await find_by_timestamp(partition_log, timestamp)
+    # The end after the search: the record found may have been written during it, and then mostly is the latest one.
+    end = await _end(partition_log, read_committed=_is_read_committed(call))
     return found if found is not None and found.offset < end else NOT_FOUND
 
 

@@ -15,6 +15,7 @@ from gateway import fan_out
 from gateway.handlers.records import list_offsets
 from gateway.handlers.records.list_offsets import END_AGE_S
 from gateway.log.reading.log_start import START_AGE_S
+from gateway.log.timestamps import FoundOffset
 from gateway.requests.reply import Reply
 from protocol.kafka.batch import InvalidBatch
 from protocol.kafka.errors import ErrorCode
@@ -22,7 +23,7 @@ from protocol.kafka.messages.records import ListOffsetsRequest, ListOffsetsRespo
 
 _Topic = ListOffsetsRequest.ListOffsetsTopic
 _Partition = _Topic.ListOffsetsPartition
-LATEST, EARLIEST, NOW = -1, -2, 1_700_000_000_000
+LATEST, EARLIEST, MAX_TIMESTAMP, NOW = -1, -2, -3, 1_700_000_000_000
 
 
 NEW, AGEING, OLD = 0.0, 0.7, 1.1
@@ -135,6 +136,21 @@ async def test_records_that_cannot_be_read_are_one_partitions_error(monkeypatch:
     answer: Any = await list_offsets.handle(asked).result()
     codes = [row.error_code for topic in answer.topics for row in topic.partitions]
     assert codes == [ErrorCode.INVALID_RECORD, 0]
+
+
+@pytest.mark.parametrize("timestamp", [MAX_TIMESTAMP, NOW])
+async def test_a_record_that_is_written_during_the_search_is_found(
+    timestamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It mostly is the latest one: of a log that is always written to, nothing would ever be found."""
+
+    async def find(log: FakeLog, *_: int) -> FoundOffset:
+        log.end_offset += 1
+        return FoundOffset(log.end_offset - 1, NOW)
+
+    monkeypatch.setattr(list_offsets, "find_by_timestamp", find)
+    monkeypatch.setattr(list_offsets, "find_max_timestamp", find)
+    assert await answered(list_offsets.handle(call(FakeLog(NEW), (0, timestamp)))) == [(0, 11)]
 
 
 async def test_no_answer_is_older_than_the_one_before_it() -> None:
