@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gateway.errors import KafkaError
 from gateway.log.bounds.deleted_records import write_deleted
 from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.bounds.log_end import LogEnd
@@ -18,6 +19,7 @@ from gateway.log.reading.cache import LogTail
 from gateway.log.reading.waiters import Waiters
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun
+from protocol.kafka.errors import ErrorCode
 
 CHECK_S = 15.0
 START_AGE_S = 1.0
@@ -49,6 +51,7 @@ class LogStart:
         self._search = StartSearch(resources.client, resources.admin, pulsar_topic, bounds.first)
         self._checked = bounds.asked_at
         self._deleting = asyncio.Lock()
+        self._closed = False
         self._compacted_ledger_id = NO_LEDGER
         self._looking = SharedRun(self._look)
 
@@ -92,11 +95,19 @@ class LogStart:
         """Raise the start to ``offset``, permanently and for all gateways. Raises the errors of ``refresh``."""
         async with self._deleting:
             await self.refresh(at_most_every_s=0)
+            self._check_open()
             if offset > self.offset:
                 await write_deleted(self._admin, self._topic, offset)
+                self._check_open()
             if offset > self.offset:  # retention may have moved the start in the meantime
                 self.offset, self.at_first_entry = offset, False
                 self._waiters.wake()
 
+    def _check_open(self) -> None:
+        """The log that follows a closed one may have looked for its start before: it would return deleted records."""
+        if self._closed:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log was closed")
+
     def close(self) -> None:
+        self._closed = True
         self._looking.cancel()

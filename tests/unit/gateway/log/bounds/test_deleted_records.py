@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
 from gateway.config.limits import Limits
-from gateway.log.bounds.deleted_records import PROPERTY, read_deleted
+from gateway.errors import KafkaError
+from gateway.log import timestamps
+from gateway.log.bounds.deleted_records import PREFIX, PROPERTY, read_deleted
 from gateway.log.bounds.start_search import StartSearch
 from gateway.log.partition_log import PartitionLog, open_log
 from gateway.log.shared import Shared
@@ -18,6 +23,7 @@ from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import RequestTimeoutError
 from protocol.kafka.records import Record, encode_batch
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 
 TIMES = ((30, 50, 10), (20, 40, 40))
@@ -49,6 +55,19 @@ async def opened(topic: FakeTopic) -> PartitionLog:
     return await open_log("topic", shared_of(topic))
 
 
+@contextmanager
+def late_properties(topic: FakeTopic) -> Iterator[asyncio.Event]:
+    """Pulsar gets the properties that are set in the block when the event is set."""
+    put_properties, sent = topic.put_properties, asyncio.Event()
+
+    async def late(name: str, properties: dict[str, str]) -> None:
+        await sent.wait()
+        await put_properties(name, properties)
+
+    with patch.object(topic, "put_properties", late):
+        yield sent
+
+
 async def test_start_is_raised_at_once_and_kept(topic: FakeTopic) -> None:
     log = await opened(topic)
     waiter = Waiter()
@@ -78,6 +97,43 @@ async def test_another_gateway_has_deleted_more(topic: FakeTopic) -> None:
     assert topic.properties[PROPERTY] == "5"
 
 
+async def test_a_former_leader_that_writes_late_brings_nothing_back(topic: FakeTopic) -> None:
+    """It has decided before another gateway deleted more, and Pulsar gets its request after that one's."""
+    former, other = await opened(topic), await opened(topic)
+    with late_properties(topic) as sent:
+        deleting = asyncio.create_task(former.start.delete_before(2))
+        await let_callbacks_run()
+    assert not deleting.done()
+    await other.start.delete_before(5)
+    sent.set()
+    await deleting
+    assert (await opened(topic)).start.offset == 5
+
+
+async def test_a_log_that_was_closed_meanwhile_does_not_say_that_records_are_deleted(topic: FakeTopic) -> None:
+    """The next log may have been opened before Pulsar has stored it, and would still return them."""
+    log = await opened(topic)
+    with late_properties(topic) as sent:
+        deleting = asyncio.create_task(log.start.delete_before(4))
+        await let_callbacks_run()
+    assert not deleting.done()
+    await log.close()
+    following = await opened(topic)
+    sent.set()
+    with pytest.raises(KafkaError):
+        await deleting
+    assert following.start.offset == 0
+    await following.start.delete_before(4)
+    assert following.start.offset == 4
+
+
+async def test_one_property_for_deletions_stays(topic: FakeTopic) -> None:
+    log = await opened(topic)
+    for offset in (1, 3, 2, 5):
+        await log.start.delete_before(offset)
+    assert sorted(key for key in topic.properties if key.startswith(PROPERTY)) == [PROPERTY, f"{PREFIX}5"]
+
+
 async def test_nothing_moves_when_pulsar_does_not_take_it(topic: FakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(topic: str, properties: dict[str, str]) -> None:
         raise RequestTimeoutError("slow")
@@ -98,6 +154,7 @@ async def test_retention_may_have_removed_more(topic: FakeTopic) -> None:
 @pytest.mark.parametrize("text", ["", "-3", "soon", "4.5"])
 async def test_property_that_is_no_offset(topic: FakeTopic, text: str) -> None:
     topic.properties[PROPERTY] = text
+    topic.properties[f"{PREFIX}{text}"] = ""
     assert await read_deleted(cast(AdminClient, topic), "topic") == 0
 
 
@@ -118,3 +175,19 @@ async def test_search_by_time_finds_what_is_left(
     await log.start.delete_before(start)
     assert await find_max_timestamp(log) == largest
     assert await find_by_timestamp(log, 20) == at_20
+
+
+async def test_the_largest_timestamp_was_deleted_during_the_search(
+    topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log had a latest record all the time."""
+    log = await opened(topic)
+    first_in_batch = timestamps._first_in_batch
+
+    async def late(*arguments: Any) -> FoundOffset | None:
+        await log.start.delete_before(3)
+        return await first_in_batch(*arguments)
+
+    monkeypatch.setattr(timestamps, "_first_in_batch", late)
+    assert await find_max_timestamp(log) == FoundOffset(1, 50)
+    assert await find_max_timestamp(log) == FoundOffset(4, 40)
