@@ -85,7 +85,7 @@ class PartitionLog:
         )  # fmt: skip
         self.writer = LogWriter(
             topic, resources, shared.may_send_idempotent, end, self.producers.state, self.end.read_what_others_sent,
-            self._written, predecessor, shared.names,
+            self._written, predecessor, shared.names, is_compacted,
         )  # fmt: skip
         self.transactions = LogTransactions(
             topic, resources, bounds, end, self.start, self.waiters, self.writer.tag_entries, is_compacted,

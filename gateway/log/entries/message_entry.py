@@ -50,6 +50,8 @@ STANDS_FOR_EMPTY = b"\0"
 _HERE_ALONE = MessageMetadata(replicate_to=["__local__"]).SerializePartialToString()
 """Other clusters have the records in another order. Pulsar's own name for messages that are not replicated."""
 _KEY_BYTES = 12
+MAX_PLAIN_BYTES = 4 * 1024 * 1024
+"""Pulsar takes 5 MiB by default, with the metadata."""
 _TIMESTAMP_TYPE, _TRANSACTIONAL = 0x08, 0x10
 _NO_TIMESTAMP = -1
 _CODECS = {
@@ -104,10 +106,17 @@ def encode_removals(keys: Sequence[bytes]) -> EncodedEntry:
     return EncodedEntry(compress(CompressionType.LZ4, plain), fields)
 
 
-def encode_entry(batches: Sequence[tuple[BatchHeader, bytes]]) -> EncodedEntry:
-    """One entry of batches, each with its encoded messages; the first compressed batch decides the compression."""
-    codec = next((header.compression for header, _ in batches if header.compression), NONE)
+def encode_entry(batches: Sequence[tuple[BatchHeader, bytes]], *, compacted: bool = False) -> EncodedEntry:
+    """One entry of batches, each with its encoded messages; the first compressed batch decides the compression.
+
+    In a compacted topic, only what may otherwise be too large for Pulsar is compressed: its compaction copies messages
+    into a buffer as large as the compressed ones. It mostly grows, but not before a key or a property. The compaction
+    then fails, now and for ever (apache/pulsar#26290).
+    """
     plain = b"".join([messages for _, messages in batches])
+    codec = next((header.compression for header, _ in batches if header.compression), NONE)
+    if compacted and len(plain) <= MAX_PLAIN_BYTES:
+        codec = NONE
     stored = ";".join(
         f"{header.last_offset_delta + 1},{header.attributes},{header.producer_id},{header.producer_epoch},"
         f"{header.base_sequence}"

@@ -119,12 +119,14 @@ class Appender:
         may_send_idempotent: Callable[[], bool],
         listener: AppendListener,
         predecessor: Producer | None = None,
+        is_compacted: Callable[[], bool] = lambda: False,
     ) -> None:
         """``may_send_idempotent`` returns True while no other gateway can have become the leader."""
         self._limits = limits
         self._metrics = metrics
         self._may_send_idempotent = may_send_idempotent
         self._listener = listener
+        self._is_compacted = is_compacted
         self._queue: list[PendingBatch] = []
         self._queued_bytes = 0
         self._in_flight: dict[int, SentEntry] = {}
@@ -285,7 +287,7 @@ class Appender:
         data: Buffer = group[0].data if len(group) == 1 else bytearray().join([batch.data for batch in group])
         sent = SentEntry(group, data)
         try:
-            payload, fields = _encoded(group, data)
+            payload, fields = _encoded(group, data, compacted=self._is_compacted())
             if self.next_tag is not None:
                 room = self.producer.max_message_bytes - METADATA_BYTES - len(payload)
                 if sent.is_removal:  # compaction takes it, and would take the checkpoint with it
@@ -365,7 +367,7 @@ def _size(messages: Messages) -> int:
     return len(messages.payload if isinstance(messages, EncodedEntry) else messages)
 
 
-def _encoded(group: list[PendingBatch], data: Buffer) -> tuple[Buffer, bytes]:
+def _encoded(group: list[PendingBatch], data: Buffer, *, compacted: bool) -> tuple[Buffer, bytes]:
     """The payload of an entry, and the fields of its metadata."""
     first = group[0].messages
     if first is None:
@@ -373,5 +375,5 @@ def _encoded(group: list[PendingBatch], data: Buffer) -> tuple[Buffer, bytes]:
     if isinstance(first, EncodedEntry):
         return first
     messages = [(parse_header(batch.data), batch.messages) for batch in group if isinstance(batch.messages, bytes)]
-    return encode_entry(messages)
+    return encode_entry(messages, compacted=compacted)
 

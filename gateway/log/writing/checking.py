@@ -168,7 +168,7 @@ def _accepted(opened: _Opened, topic: Topic, limits: Limits, now_ms: int) -> Pro
     if len(messages) <= IN_THE_LOOP.max_bytes:
         return Produced(data, header, log_append_time_ms, messages)
     # Compressing them takes long, too.
-    return Produced(data, header, log_append_time_ms, encode_entry([(header, messages)]))
+    return Produced(data, header, log_append_time_ms, encode_entry([(header, messages)], compacted=topic.compacts))
 
 
 # The common batch

@@ -10,6 +10,7 @@ from gateway.log.entries.log_entry import from_pulsar
 from gateway.log.entries.message_entry import (
     BATCHES_PROPERTY,
     FORMAT_PROPERTY,
+    MAX_PLAIN_BYTES,
     compaction_keys,
     encode_entry,
     encode_marker_entry,
@@ -19,10 +20,16 @@ from gateway.log.entries.message_entry import (
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
+from protocol.kafka.compression import GZIP
 from protocol.kafka.records import Headers, Record, encode_batch
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker, encode_marker
 from protocol.pulsar.entry import iter_messages
-from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, MessageMetadata, SingleMessageMetadata
+from protocol.pulsar.pulsar_commands_pb2 import (
+    BrokerEntryMetadata,
+    CompressionType,
+    MessageMetadata,
+    SingleMessageMetadata,
+)
 from tests.support.records import decode_records
 
 MAX_BYTES = 1 << 24
@@ -92,6 +99,26 @@ def test_batches_come_back_as_they_were(rows: list[list[Fields]], codec: int, co
         assert records == [Record(number, *row) for number, row in enumerate(fields)]
         offset += len(fields)
     assert len(found) == len(written)
+
+
+@pytest.mark.parametrize(
+    ("size", "compacted", "expected"),
+    [
+        (1_000, True, CompressionType.NONE),
+        (1_000, False, CompressionType.ZLIB),
+        (MAX_PLAIN_BYTES, True, CompressionType.ZLIB),
+    ],
+)
+def test_compaction_gets_plain_messages(size: int, compacted: bool, expected: int) -> None:
+    """It may fail with compressed ones. Those that would be too large are compressed nevertheless."""
+    data = batch_of([(7, b"k", bytes(size), ())], compression=GZIP)
+    header = parse_header(data)
+    [record] = decode_records(data, 0, header, 2 * MAX_PLAIN_BYTES)
+    payload, fields = encode_entry([(header, encode_record(record, compacted=compacted))], compacted=compacted)
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=5)
+    metadata.MergeFromString(fields)
+    assert metadata.compression == expected
+    assert (len(payload) < size) == (expected != CompressionType.NONE)
 
 
 def test_producers_and_timestamp_types_come_back() -> None:
