@@ -219,7 +219,8 @@ async def _last(log: PartitionLog) -> Position:
     """The last entry that readers get."""
     last = log.source.last_position
     if log.source.compacted:  # compaction may have removed its last entries
-        last = min(last, await log.resources.client.last_position(log.source.pulsar_topic, read_compacted=True))
+        left = await log.resources.client.last_position(log.source.pulsar_topic, read_compacted=True)
+        last = left if last.entry_id < 0 else min(last, left)  # all entries may have expired but the compacted ones
     return last
 
 

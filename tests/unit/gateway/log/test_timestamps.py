@@ -54,17 +54,40 @@ class CopiedTopic(FakeTopic):
         self.write(bytes(encode_batch(records)), len(records), "p", 0)
 
 
-def log_of(topic: FakeTopic) -> PartitionLog:
+class ExpiredTopic(CopiedTopic):
+    """Its entries are in no ledger but the compacted one."""
+
+    async def internal_stats(self, topic: str) -> Any:
+        return replace(await super().internal_stats(topic), ledgers=())
+
+
+def shared_of(topic: FakeTopic) -> Shared:
     limits = Limits(timestamp_scan_bytes=MIB)
-    shared = Shared(cast(PulsarClient, topic), cast(AdminClient, topic), limits, Metrics(), lambda: True)
+    return Shared(cast(PulsarClient, topic), cast(AdminClient, topic), limits, Metrics(), lambda: True)
+
+
+def log_of(topic: FakeTopic) -> PartitionLog:
     bounds = LogBounds(topic.last, topic.next_index, 0, asked_at=math.inf)
-    return PartitionLog("topic", shared, bounds)
+    return PartitionLog("topic", shared_of(topic), bounds)
 
 
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> CopiedTopic:
     monkeypatch.setattr(timestamps, "PART_BYTES", 200)  # about two entries
     return CopiedTopic()
+
+
+async def test_a_log_of_compacted_entries_only() -> None:
+    """Retention has deleted the ledgers that were compacted before the log was opened."""
+    topic = ExpiredTopic()
+    topic.add(3, 7)
+    topic.add(5)
+    topic.compacted_ledger_id = 1
+    expired = LogBounds(Position(-1, -1), topic.next_index, 0, asked_at=math.inf)
+    log = PartitionLog("topic", shared_of(topic), expired, lambda: True)
+    assert await find_max_timestamp(log) == (1, 7)
+    assert await find_by_timestamp(log, 4) == (1, 7)
+    assert await find_by_timestamp(log, 8) is None
 
 
 async def test_few_searches_read_at_the_same_time(topic: CopiedTopic) -> None:
