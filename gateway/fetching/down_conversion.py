@@ -37,10 +37,11 @@ async def skip_empty_batches(logs: LogRegistry, fetched: Iterable[FetchedPartiti
     """Move the fetch offsets after the known batches that no message set can contain, starting from those in `asked`.
 
     Consumers continue after the last message that they got, so they would never get past a long run of empty batches.
+    An offset before the start of the log stays: it is an error.
     """
     async for part in sliced(fetched):
         found = logs.find(str(part.topic), part.partition)
-        if found is not None:
+        if found is not None and asked[part.key] >= found.start.offset:
             part.offset = found.record_free.end_of(asked[part.key])
 
 
