@@ -72,7 +72,7 @@ def _to_consumer(group: ClassicGroup, member: ClassicMember, topics: Topics) -> 
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         epoch=group.generation,
         previous_epoch=group.generation,
-        assigned=with_ids(read_assignment(member.assignment), topics),
+        assigned=with_ids(read_assignment(member.assignment), topics.find),
         classic=ClassicProtocols(member.session_timeout_ms, tuple(member.protocols)),
     )
 

@@ -5,9 +5,10 @@ partitions from the group's target assignment like other members. A member that 
 new ones, or follow a new epoch) gets REBALANCE_IN_PROGRESS, and joins again.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from coordinator.group.consumer.assignment import Assignment, to_assignment
+from coordinator.group.consumer.assignment import Assignment, TopicInfo, to_assignment
 from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.heartbeats import Changes, ConsumerHeartbeats
 from coordinator.group.consumer.member import JOIN_EPOCH, ClassicProtocols, ConsumerMember, MemberState
@@ -81,7 +82,8 @@ class ClassicMembers:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             classic=ClassicProtocols(request.session_timeout_ms, tuple(request.protocols)),
         )
-        member = self._heartbeats.follow(changes, before, after, with_ids(subscription.owned, self._topics), now_ms)
+        owned = with_ids(subscription.owned, lambda name: self._find(group, name))
+        member = self._heartbeats.follow(changes, before, after, owned, now_ms)
         self._timers.has_joined(group, member, now_ms)
         answer = JoinResponse(
             ErrorCode.NONE, member.member_id, member.epoch, CONSUMER_PROTOCOL_TYPE, request.protocols[0][0]
@@ -92,6 +94,11 @@ class ClassicMembers:
             reply(answer if error is ErrorCode.NONE else failed)
 
         group.writer.write(changes.records, on_durable)
+
+    def _find(self, group: ConsumerGroup, name: str) -> TopicInfo | None:
+        """The group's own record counts until the topic was looked up here: a member would otherwise seem to own
+        nothing of it, and another one would get what it still reads."""
+        return self._topics.find(name) if self._topics.is_known(name) else group.topics.get(name)
 
     def _member(self, changes: Changes, request: JoinRequest, member_id: str) -> ConsumerMember:
         """The member as it was before; a new one is not in the group yet. Raises RefusedError."""
@@ -178,8 +185,8 @@ def _check_protocol(member: ConsumerMember, request: SyncRequest) -> None:
         raise RefusedError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def with_ids(partitions: PartitionsByTopic, topics: Topics) -> Assignment:
-    found = {name: topics.find(name) for name in partitions}
+def with_ids(partitions: PartitionsByTopic, find: Callable[[str], TopicInfo | None]) -> Assignment:
+    found = {name: find(name) for name in partitions}
     return to_assignment(
         (topic.topic_id, number)
         for name, numbers in partitions.items()

@@ -40,9 +40,13 @@ class DurableWriter:
             self._append()
 
     def close(self) -> None:
-        """The group is not served any more. What was written is appended now, before the group's tombstones."""
+        """The group is not served any more. What was written is appended now, before the group's tombstones.
+
+        These need the keys of all records whose outcome is unknown, so what is in flight still counts."""
         if self._waiting:
+            sent = self._in_flight
             self._append()
+            self._in_flight = (*sent, *self._in_flight)
 
     def _append(self) -> None:
         for record in self._queue:

@@ -79,7 +79,8 @@ class MemoryTopics:
         return matching(regex, self.counts) if self.listed else None
 
     def find(self, name: str) -> TopicInfo | None:
-        return TopicInfo((name.encode() * 16)[:16], self.counts[name]) if name in self.counts else None
+        is_found = name in self.counts and name not in self.unknown
+        return TopicInfo((name.encode() * 16)[:16], self.counts[name]) if is_found else None
 
 
 class Harness:

@@ -154,6 +154,20 @@ def test_a_group_that_is_deleted_leaves_nothing_in_the_log() -> None:
     assert not any(last.values())
 
 
+def test_a_classic_group_leaves_nothing_of_a_consumer_group_in_the_log() -> None:
+    """Although the log refuses what was written when the members left."""
+    h = Harness()
+    h.consumer_heartbeat("m1")
+    h.consumer_heartbeat("m2")
+    h.auto = False
+    h.consumer_heartbeat("m1", -1)
+    h.consumer_heartbeat("m2", -1)
+    h.join()
+    h.finish_all(ErrorCode.NOT_ENOUGH_REPLICAS)
+    last = dict(h.log.durable)
+    assert not any(last.values())
+
+
 def test_a_refused_record_that_a_newer_one_replaced_is_not_written_again() -> None:
     h = Harness(auto=False)
     h.consumer_heartbeat("m1")

@@ -177,6 +177,22 @@ def test_a_coordinator_that_takes_over_continues() -> None:
     assert {m.member_id for m in h.coordinator.describe_group("g").members} == {first.member_id, second.member_id}
 
 
+def test_what_a_member_owns_counts_before_the_topics_were_looked_up() -> None:
+    h = Harness()
+    [classic] = classic_group(h, 1)
+    modern = Modern(h, "m1")
+    modern.step()
+    h = reloaded(h)
+    h.topics.unknown = {"t"}
+    classic.h = modern.h = h
+    classic.step()
+    classic.joined(classic.send_join())
+    modern.step()
+    assert classic.owned == [*PARTITIONS] and not modern.owned
+    classic.synced(classic.sync())
+    heartbeat_until_assigned(modern, classic)
+
+
 def test_an_upgraded_group_is_what_its_records_say() -> None:
     h = Harness()
     first, second = Classic(h, instance_id="i0"), Classic(h)
