@@ -293,20 +293,29 @@ def _subscribed_topics(call: Call[ConsumerGroupHeartbeatRequest], handle: Handle
 
 
 async def _describable(call: Call, reply: Reply) -> ConsumerGroupHeartbeatResponse:
+    """A topic may be unknown here although the coordinator knows it. The client then asks again for everything: an
+    answer without that topic would be its last one, as the coordinator does not repeat what has not changed."""
     response = await reply.result()
     assert isinstance(response, ConsumerGroupHeartbeatResponse)
     if response.assignment is None:
         return response
-    rows = [row for row in response.assignment.topic_partitions if await _is_describable(call, row.topic_id)]
+    rows = []
+    for row in response.assignment.topic_partitions:
+        name = await _name_or_none(call, row.topic_id)
+        if name is None:
+            return ConsumerGroupHeartbeatResponse(
+                error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error_message="Assigned topics are being looked up."
+            )
+        if _may_describe_topic(call, name):
+            rows.append(row)
     return changed(response, "assignment", changed(response.assignment, "topic_partitions", rows))  # type: ignore[no-any-return]
 
 
-async def _is_describable(call: Call, topic_id: uuid.UUID | None) -> bool:
+async def _name_or_none(call: Call, topic_id: uuid.UUID | None) -> str | None:
     try:
-        name = await topic_name(call, topic_id)
+        return await topic_name(call, topic_id)
     except PulsarError:
-        return False
-    return name is not None and _may_describe_topic(call, name)
+        return None
 
 
 CONSUMER_GROUP_HEARTBEAT = chain(_reads_group(with_error), _subscribed_topics)

@@ -1,4 +1,7 @@
-"""A handler gets no topic id whose topic the guard does not know: it may be known when the handler looks for it."""
+"""A handler gets no topic id whose topic the guard does not know: it may be known when the handler looks for it.
+
+A member of a consumer group is told all that it was assigned, except topics that it may not describe.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from gateway.requests.reply import Reply
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.handwritten.produce_request import ProducedTopic
+from protocol.kafka.messages.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from protocol.kafka.messages.records import ProduceRequest, ProduceResponse
 from protocol.kafka.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 
@@ -85,6 +89,17 @@ class Scene:
             for topic in response.responses
         }
 
+    async def assigned(self, *topic_ids: uuid.UUID) -> tuple[ErrorCode, list[uuid.UUID | None]]:
+        """What a member of a consumer group is told when the coordinator assigns these topics to it."""
+        assignment = ConsumerGroupHeartbeatResponse.Assignment
+        rows = [assignment.TopicPartitions(topic_id=each, partitions=[0]) for each in topic_ids]
+        answer = ConsumerGroupHeartbeatResponse(member_epoch=2, assignment=assignment(topic_partitions=rows))
+        call = self.call_of(ApiKey.ConsumerGroupHeartbeat, ConsumerGroupHeartbeatRequest(group_id="mine"))
+        guard = GUARDS[ApiKey.ConsumerGroupHeartbeat]
+        response: Any = await guard(call, lambda call: Reply(answer)).result()
+        told = response.assignment.topic_partitions if response.assignment else []
+        return ErrorCode(response.error_code), [row.topic_id for row in told]
+
 
 @pytest.fixture
 async def scene() -> Scene:
@@ -120,3 +135,15 @@ async def test_writing_without_an_answer(scene: Scene) -> None:
     with pytest.raises(ClosesConnection):
         await scene.produce(NEW, acks=0)
     assert scene.handled == []
+
+
+async def test_an_assignment(scene: Scene) -> None:
+    assert await scene.assigned(MINE, HIDDEN) == (ErrorCode.NONE, [MINE])
+
+
+@pytest.mark.parametrize("error", [None, RequestTimeoutError("away")])
+async def test_an_assignment_with_a_topic_that_is_not_known_yet(scene: Scene, error: PulsarError | None) -> None:
+    scene.error = error
+    assert await scene.assigned(MINE, NEW) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
+    scene.names[NEW] = "mine"
+    assert await scene.assigned(MINE, NEW) == (ErrorCode.NONE, [MINE, NEW])
