@@ -9,7 +9,7 @@ from typing import Any
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.protocol import ClassicProtocol
 from coordinator.group.config import GroupConfig
-from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, ConsumerGroup
+from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, ConsumerGroup, ConsumerGroupState
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember
 from coordinator.group.consumer.messages import ConsumerHeartbeatReply, ConsumerHeartbeatRequest, Topics
 from coordinator.group.consumer.protocol import ConsumerProtocol
@@ -184,12 +184,15 @@ class Membership:
         return to_consumer_group(old, self._log, self._topics)
 
     def _downgrade(
-        self, group: ConsumerGroup, leaving: ConsumerMember, now_ms: int, on_stored: Callable[[ErrorCode], None]
+        self, group: ConsumerGroup, leaving: ConsumerMember | None, now_ms: int, on_stored: Callable[[ErrorCode], None]
     ) -> bool:
-        """Converts the group into a classic one if the last member of the consumer protocol leaves it."""
-        has_room = len(group.members) - 1 <= self._config.max_size
-        if not self._config.online_downgrade or not has_room or not group.only_classic_without(leaving.member_id):
+        """Converts the group into a classic one if the last member of the consumer protocol leaves it, or has left."""
+        size = len(group.members) if leaving is None else len(group.members) - 1
+        if not self._config.online_downgrade or size > self._config.max_size:
             return False
+        if leaving is not None and not group.only_classic_without(leaving.member_id):
+            return False
+        is_settled = leaving is None and group.state is ConsumerGroupState.STABLE
         self._consumer.cancel_timers(group)
         classic = self._groups[group.group_id] = to_classic_group(group, now_ms)
         group.die(now_ms)
@@ -199,7 +202,7 @@ class Membership:
 
         record = classic.record({member.member_id: member.assignment for member in classic.members.values()})
         self._log.append([*group.tombstones(), record], on_done, irrevocable=True)
-        self._classic.continue_migrated(classic, now_ms)
+        self._classic.continue_migrated(classic, now_ms, rebalances=not is_settled)
         return True
 
     # --- Timers

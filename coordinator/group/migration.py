@@ -5,10 +5,12 @@ and follow the group with the requests of their protocol (`classic_members`). Th
 when the last member of the consumer protocol has left. Generations continue as epochs, and epochs as generations.
 """
 
+from collections.abc import Callable
+
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.member import ClassicMember
 from coordinator.group.classic.states import ClassicGroupState
-from coordinator.group.consumer.assignment import to_assignment, to_value
+from coordinator.group.consumer.assignment import TopicIdPartition, partitions_of, to_assignment, to_value
 from coordinator.group.consumer.classic_members import encoded_assignment, with_ids
 from coordinator.group.consumer.group import Change, ConsumerGroup
 from coordinator.group.consumer.member import ClassicProtocols, ConsumerMember
@@ -46,7 +48,7 @@ def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> Consumer
         made.apply(change)
     records = [*group.tombstones(), *(encode_record(each.key, each.value) for each in changes)]
     for classic in group.members.values():
-        member = _to_consumer(group, classic, topics)
+        member = _to_consumer(group, classic, topics, made.is_taken)
         made.add(member)
         records += _records(group_id, member)
     made.writer.write_with_next(records)
@@ -62,17 +64,25 @@ def _records(group_id: str, member: ConsumerMember) -> list[Record]:
     ]
 
 
-def _to_consumer(group: ClassicGroup, member: ClassicMember, topics: Topics) -> ConsumerMember:
+def _to_consumer(
+    group: ClassicGroup, member: ClassicMember, topics: Topics, is_taken: Callable[[TopicIdPartition], bool]
+) -> ConsumerMember:
+    subscription = read_subscription(member.protocols[0][1])
+    assigned = with_ids(read_assignment(member.assignment), topics.find)
+    if not member.assignment:
+        # A rebalance was cut short: a cooperative member still reads what it had when it joined.
+        owned = with_ids(subscription.owned, topics.find)
+        assigned = to_assignment(each for each in partitions_of(owned) if not is_taken(each))
     return ConsumerMember(
         member.member_id,
         member.group_instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        topics=read_subscription(member.protocols[0][1]).topics,
+        topics=subscription.topics,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         epoch=group.generation,
         previous_epoch=group.generation,
-        assigned=with_ids(read_assignment(member.assignment), topics.find),
+        assigned=assigned,
         classic=ClassicProtocols(member.session_timeout_ms, tuple(member.protocols)),
     )
 

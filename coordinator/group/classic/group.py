@@ -254,7 +254,8 @@ class ClassicGroup(Group):
         topics: set[str] = set()
         try:
             for member in self.members.values():
-                topics |= read_subscription(member.protocols[0][1]).topics
+                subscription = read_subscription(member.protocols[0][1])
+                topics |= subscription.topics | subscription.owned.keys()
                 topics |= read_assignment(member.assignment).keys()
         except MalformedSubscriptionError:
             return None

@@ -132,7 +132,8 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
             self._timers.cancel(TimerKey(TimerKind.PENDING_MEMBER, group.group_id, member_id))
         group.die(now_ms)
 
-    def continue_migrated(self, group: ClassicGroup, now_ms: int) -> None:
-        """A consumer group was converted into this one: its members join again."""
+    def continue_migrated(self, group: ClassicGroup, now_ms: int, *, rebalances: bool) -> None:
+        """A consumer group was converted into this one: its members join again, unless they have all partitions."""
         self.restart_timers(group, now_ms)
-        self._rebalance.prepare_if_possible(group, now_ms)
+        if rebalances:
+            self._rebalance.prepare_if_possible(group, now_ms)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from coordinator.group.consumer.assignment import Assignment, TopicInfo, to_assignment
 from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.heartbeats import Changes, ConsumerHeartbeats
+from coordinator.group.consumer.heartbeats import Changes, ConsumerHeartbeats, Downgrade
 from coordinator.group.consumer.member import JOIN_EPOCH, ClassicProtocols, ConsumerMember, MemberState
 from coordinator.group.consumer.member_timers import MemberTimers
 from coordinator.group.consumer.messages import Topics
@@ -41,13 +41,20 @@ from protocol.kafka.errors import ErrorCode
 
 class ClassicMembers:
     def __init__(
-        self, max_size: int, timers: MemberTimers, topics: Topics, heartbeats: ConsumerHeartbeats, new_id: NewId
+        self,
+        max_size: int,
+        timers: MemberTimers,
+        topics: Topics,
+        heartbeats: ConsumerHeartbeats,
+        new_id: NewId,
+        downgrade: Downgrade,
     ) -> None:
         self._max_size = max_size
         self._timers = timers
         self._topics = topics
         self._heartbeats = heartbeats
         self._new_id = new_id
+        self._downgrade = downgrade
 
     # --- Joining
 
@@ -71,7 +78,7 @@ class ClassicMembers:
             reply(JoinResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
         subscription = read_subscription(request.protocols[0][1])
-        changes = Changes(group)
+        changes, had_others = Changes(group), group.has_consumer_members
         before = self._member(changes, request, member_id)
         after = replace(
             before,
@@ -93,7 +100,10 @@ class ClassicMembers:
             failed = JoinResponse(GROUP_APPEND_ERRORS.get(error, error), member.member_id)
             reply(answer if error is ErrorCode.NONE else failed)
 
-        group.writer.write(changes.records, on_durable)
+        group.writer.write_with_next(changes.records)
+        was_last = had_others and not group.has_consumer_members  # it has come back with this protocol
+        if not was_last or not self._downgrade(group, None, now_ms, on_durable):
+            group.writer.write((), on_durable)
 
     def _find(self, group: ConsumerGroup, name: str) -> TopicInfo | None:
         """The group's own record counts until the topic was looked up here: a member would otherwise seem to own

@@ -229,6 +229,11 @@ class ConsumerGroup(Group):
         missing = set(partitions_of(self.target.get(member.member_id, {}))) - set(partitions_of(member.assigned))
         return not any(map(self.is_taken, missing))
 
+    @property
+    def has_consumer_members(self) -> bool:
+        """Members of the consumer protocol."""
+        return any(member.classic is None for member in self.members.values())
+
     def only_classic_without(self, member_id: str) -> bool:
         """Whether there are other members, all of the classic protocol, so that this is the last one of the consumer
         protocol."""

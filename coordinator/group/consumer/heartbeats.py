@@ -55,7 +55,7 @@ from protocol.kafka.errors import ErrorCode
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
 
-Downgrade = Callable[[ConsumerGroup, ConsumerMember, int, Callable[[ErrorCode], None]], bool]
+Downgrade = Callable[[ConsumerGroup, ConsumerMember | None, int, Callable[[ErrorCode], None]], bool]
 """(group, leaving member, now, on durable): whether the group was converted into a classic one without the member."""
 
 

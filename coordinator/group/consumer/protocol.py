@@ -35,7 +35,9 @@ class ConsumerProtocol(GroupProtocol[ConsumerGroup]):
     ) -> None:
         self._timers = MemberTimers(config, own_times, timers)
         self._heartbeats = ConsumerHeartbeats(config.consumer_max_size, self._timers, topics, new_id, downgrade)
-        self._classic_members = ClassicMembers(config.consumer_max_size, self._timers, topics, self._heartbeats, new_id)
+        self._classic_members = ClassicMembers(
+            config.consumer_max_size, self._timers, topics, self._heartbeats, new_id, downgrade
+        )
 
     # --- Requests
 

@@ -222,6 +222,36 @@ def test_static_members_keep_their_place() -> None:
     assert back.owned == owned
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_static_member_that_comes_back_as_a_classic_one_can_be_the_last(alone: bool) -> None:
+    """Nothing moves, as in Kafka."""
+    h = Harness()
+    modern, others = Modern(h, "m1", instance_id="i1"), [] if alone else [Classic(h)]
+    heartbeat_until_assigned(modern, *others)
+    h.consumer_heartbeat("m1", -2, instance_id="i1")
+    back = Classic(h, instance_id="i1")
+    back.step()
+    assert [group.group_type for group in h.coordinator.list_groups().groups] == ["classic"]
+    assert back.owned == modern.owned
+    again = reloaded(h)
+    for each in (back, *others):
+        assert again.heartbeat(each.member_id, each.generation, each.instance_id) is ErrorCode.NONE
+    assert len(again.coordinator.describe_group("g").members) == 1 + len(others)
+
+
+def test_the_last_static_member_comes_back_as_a_classic_one_while_partitions_move() -> None:
+    h = Harness()
+    modern, other = Modern(h, "m1", instance_id="i1"), Classic(h)
+    modern.step()
+    other.step()
+    h.consumer_heartbeat("m1", -2, instance_id="i1")
+    back = Classic(h, instance_id="i1")
+    back.joined(back.send_join())
+    assert [group.state for group in h.coordinator.list_groups().groups] == ["PreparingRebalance"]
+    share_out(h, [back, other])
+    assert sorted([*back.owned, *other.owned]) == [*PARTITIONS]
+
+
 def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     h = Harness()
     first, second = classic_group(h, 2)
@@ -246,6 +276,20 @@ def test_a_classic_member_that_is_silent_is_out_after_its_own_session() -> None:
     h.advance(SESSION_MS)
     assert h.heartbeat(first.member_id, first.generation) is ErrorCode.UNKNOWN_MEMBER_ID
     assert {m.member_id for m in h.coordinator.describe_consumer_group("g").members} == {"m1"}
+
+
+def test_what_members_own_counts_when_their_rebalance_was_cut_short() -> None:
+    """Cooperative members read on until they are told otherwise."""
+    h = Harness()
+    first, second = classic_group(h, 2)
+    members = (first, second, Classic(h))
+    for member, parked in [(each, each.send_join()) for each in members[::-1]]:
+        member.joined(parked)
+    h.leave(members[2].member_id)
+    modern = Modern(h, "m1")
+    modern.step()
+    assert len(first.owned + second.owned) == len(PARTITIONS) and not modern.owned
+    heartbeat_until_assigned(modern, first, second)
 
 
 def test_requests_that_were_parked_are_answered() -> None:
