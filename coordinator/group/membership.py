@@ -15,6 +15,7 @@ from coordinator.group.consumer.messages import ConsumerHeartbeatReply, Consumer
 from coordinator.group.consumer.protocol import ConsumerProtocol
 from coordinator.group.group import GroupProtocol, GroupType
 from coordinator.group.messages import (
+    MAX_MEMBER_BYTES,
     UNKNOWN_MEMBER_ID,
     CommitRequest,
     HeartbeatRequest,
@@ -173,6 +174,7 @@ class Membership:
         """The change is not in force yet. Raises RefusedError."""
         refusal = RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
         has_room = len(old.members) < self._config.consumer_max_size
+        has_room &= all(metadata_bytes(member.protocols) <= MAX_MEMBER_BYTES for member in old.members.values())
         if request.member_epoch != JOIN_EPOCH or not self._config.online_upgrade or not has_room:
             raise refusal
         names = old.consumer_topics()

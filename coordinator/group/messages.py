@@ -44,6 +44,11 @@ class JoinRequest:
     reason: str | None = None
 
 
+MAX_MEMBER_BYTES = 4 * 1024 * 1024
+"""Of what a member of a consumer group subscribes to: one record has to hold it. The log would refuse a larger record,
+and with it everything that the other members need."""
+
+
 def metadata_bytes(protocols: Sequence[tuple[str, bytes]]) -> int:
     return sum(len(name) + len(metadata) for name, metadata in protocols)
 

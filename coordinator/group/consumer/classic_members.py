@@ -16,6 +16,7 @@ from coordinator.group.consumer.member_timers import MemberTimers
 from coordinator.group.consumer.messages import Topics
 from coordinator.group.consumer.validation import check_room
 from coordinator.group.messages import (
+    MAX_MEMBER_BYTES,
     UNKNOWN_MEMBER_ID,
     HeartbeatRequest,
     JoinReply,
@@ -26,6 +27,7 @@ from coordinator.group.messages import (
     SyncReply,
     SyncRequest,
     SyncResponse,
+    metadata_bytes,
 )
 from coordinator.group.ports import GROUP_APPEND_ERRORS, NewId
 from coordinator.group.records.fields import MAX_STRING_BYTES
@@ -68,7 +70,8 @@ class ClassicMembers:
 
     def _join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
         """Raises RefusedError and MalformedSubscriptionError."""
-        if len(request.member_id.encode()) > MAX_STRING_BYTES:  # no record can hold it
+        is_long = len(request.member_id.encode()) > MAX_STRING_BYTES
+        if is_long or metadata_bytes(request.protocols) > MAX_MEMBER_BYTES:  # no record can hold it
             raise RefusedError(ErrorCode.INVALID_REQUEST)
         member_id = request.member_id or self._new_id()
         check_room(group, member_id, self._max_size)

@@ -6,7 +6,7 @@ from coordinator.group.consumer.assignment import Assignment
 from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
-from coordinator.group.messages import RefusedError
+from coordinator.group.messages import MAX_MEMBER_BYTES, RefusedError
 from coordinator.group.records.fields import MAX_STRING_BYTES
 from coordinator.topic_regex import problem_of
 from protocol.kafka.errors import ErrorCode
@@ -33,10 +33,14 @@ def _problem(request: ConsumerHeartbeatRequest) -> str | None:
         return "GroupId must have a value."
     if request.instance_id == "" or request.rack_id == "":
         return "InstanceId and RackId must be null or have a value."
-    if len(request.member_id.encode()) > MAX_STRING_BYTES:
-        return "MemberId is too long."
-    if len(request.subscribed_topic_names or ()) > MAX_TOPIC_NAMES:
+    ids = (request.member_id, request.instance_id or "", request.rack_id or "")
+    if any(len(text.encode()) > MAX_STRING_BYTES for text in ids):
+        return "MemberId, InstanceId or RackId is too long."
+    names = request.subscribed_topic_names or ()
+    if len(names) > MAX_TOPIC_NAMES:
         return f"SubscribedTopicNames must not have more than {MAX_TOPIC_NAMES} names."
+    if sum(len(name.encode()) for name in names) > MAX_MEMBER_BYTES:
+        return f"SubscribedTopicNames must not have more than {MAX_MEMBER_BYTES} bytes."
     if request.member_epoch == JOIN_EPOCH:
         return _problem_of_a_join(request)
     return _problem_of_a_member(request)

@@ -201,6 +201,9 @@ def test_a_refused_record_that_a_newer_one_replaced_is_not_written_again() -> No
         ({"member_id": "m2", "epoch": -1}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"epoch": 2}, ErrorCode.FENCED_MEMBER_EPOCH),
         ({"epoch": 1, "subscribed_topic_names": ["t"] * (MAX_TOPIC_NAMES + 1)}, ErrorCode.INVALID_REQUEST),
+        ({"epoch": 1, "subscribed_topic_names": ["t" * 249] * 20_000}, ErrorCode.INVALID_REQUEST),
+        ({"rack_id": "r" * 40_000}, ErrorCode.INVALID_REQUEST),
+        ({"instance_id": "i" * 40_000}, ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_refused_heartbeats_change_nothing(changes: dict[str, Any], error: ErrorCode) -> None:

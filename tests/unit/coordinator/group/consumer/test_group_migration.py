@@ -5,13 +5,21 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.messages import FetchOffsetsRequest
+from coordinator.group.messages import MAX_MEMBER_BYTES, FetchOffsetsRequest
 from coordinator.group.records import consumer_group as records
 from coordinator.group.records.codec import decode_record, encode_record
 from coordinator.group.subscription import read_assignment, write_assignment
 from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
-from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, SESSION_MS, Harness, Parked, reloaded
+from tests.unit.coordinator.group.group_harness import (
+    CONFIG,
+    REBALANCE_MS,
+    SESSION_MS,
+    Harness,
+    Parked,
+    reloaded,
+    subscription,
+)
 
 T0 = TopicPartition("t", 0)
 T_ID = b"t" * 16
@@ -311,6 +319,17 @@ def test_topics_that_are_not_known_yet_put_it_off() -> None:
     assert h.heartbeat(first.member_id, first.generation) is ErrorCode.NONE, "it is a classic group still"
     h.topics.unknown = set()
     heartbeat_until_assigned(Modern(h, "m1"), first)
+
+
+def test_no_member_is_larger_than_a_record() -> None:
+    """The log would refuse it, and everything else of the group."""
+    protocols = [("range", subscription("t")), ("other", bytes(MAX_MEMBER_BYTES))]
+    h = Harness()
+    h.consumer_heartbeat("m1")
+    assert h.join(protocols=protocols).answer.error is ErrorCode.INVALID_REQUEST
+    h = Harness()
+    h.first_join(protocols=protocols)
+    assert h.consumer_heartbeat("m1").answer.error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_commits_go_by_the_members_protocol() -> None:
