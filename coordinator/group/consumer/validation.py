@@ -33,6 +33,15 @@ def _problem(request: ConsumerHeartbeatRequest) -> str | None:
         return "GroupId must have a value."
     if request.instance_id == "" or request.rack_id == "":
         return "InstanceId and RackId must be null or have a value."
+    problem = _too_large(request)
+    if problem is not None:
+        return problem
+    if request.member_epoch == JOIN_EPOCH:
+        return _problem_of_a_join(request)
+    return _problem_of_a_member(request)
+
+
+def _too_large(request: ConsumerHeartbeatRequest) -> str | None:
     ids = (request.member_id, request.instance_id or "", request.rack_id or "")
     if any(len(text.encode()) > MAX_STRING_BYTES for text in ids):
         return "MemberId, InstanceId or RackId is too long."
@@ -41,9 +50,7 @@ def _problem(request: ConsumerHeartbeatRequest) -> str | None:
         return f"SubscribedTopicNames must not have more than {MAX_TOPIC_NAMES} names."
     if sum(len(name.encode()) for name in names) > MAX_MEMBER_BYTES:
         return f"SubscribedTopicNames must not have more than {MAX_MEMBER_BYTES} bytes."
-    if request.member_epoch == JOIN_EPOCH:
-        return _problem_of_a_join(request)
-    return _problem_of_a_member(request)
+    return None
 
 
 def _problem_of_a_member(request: ConsumerHeartbeatRequest) -> str | None:
