@@ -194,7 +194,7 @@ class Membership:
             return False
         if leaving is not None and not group.only_classic_without(leaving.member_id):
             return False
-        is_settled = leaving is None and group.state is ConsumerGroupState.STABLE
+        is_stable = leaving is None and group.state is ConsumerGroupState.STABLE
         self._consumer.cancel_timers(group)
         classic = self._groups[group.group_id] = to_classic_group(group, now_ms)
         group.die(now_ms)
@@ -204,7 +204,7 @@ class Membership:
 
         record = classic.record({member.member_id: member.assignment for member in classic.members.values()})
         self._log.append([*group.tombstones(), record], on_done, irrevocable=True)
-        self._classic.continue_migrated(classic, now_ms, rebalances=not is_settled)
+        self._classic.continue_migrated(classic, now_ms, rebalances=not is_stable)
         return True
 
     # --- Timers

@@ -287,7 +287,7 @@ class Appender:
         data: Buffer = group[0].data if len(group) == 1 else bytearray().join([batch.data for batch in group])
         sent = SentEntry(group, data)
         try:
-            payload, fields = _encoded(group, data, compacted=self._is_compacted())
+            payload, fields = _encoded(group, data, self._is_compacted)
             if self.next_tag is not None:
                 room = self.producer.max_message_bytes - METADATA_BYTES - len(payload)
                 if sent.is_removal:  # compaction takes it, and would take the checkpoint with it
@@ -367,7 +367,9 @@ def _size(messages: Messages) -> int:
     return len(messages.payload if isinstance(messages, EncodedEntry) else messages)
 
 
-def _encoded(group: list[PendingBatch], data: Buffer, *, compacted: bool) -> tuple[Buffer, bytes]:
+def _encoded(
+    group: list[PendingBatch], data: Buffer, is_compacted: Callable[[], bool]
+) -> tuple[Buffer, bytes]:
     """The payload of an entry, and the fields of its metadata."""
     first = group[0].messages
     if first is None:
@@ -375,5 +377,5 @@ def _encoded(group: list[PendingBatch], data: Buffer, *, compacted: bool) -> tup
     if isinstance(first, EncodedEntry):
         return first
     messages = [(parse_header(batch.data), batch.messages) for batch in group if isinstance(batch.messages, bytes)]
-    return encode_entry(messages, compacted=compacted)
+    return encode_entry(messages, compacted=is_compacted())
 
