@@ -5,12 +5,10 @@ and follow the group with the requests of their protocol (`classic_members`). Th
 when the last member of the consumer protocol has left. Generations continue as epochs, and epochs as generations.
 """
 
-from collections.abc import Callable
-
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.member import ClassicMember
 from coordinator.group.classic.states import ClassicGroupState
-from coordinator.group.consumer.assignment import TopicIdPartition, partitions_of, to_assignment, to_value
+from coordinator.group.consumer.assignment import Assignment, partitions_of, to_assignment, to_value
 from coordinator.group.consumer.classic_members import encoded_assignment, with_ids
 from coordinator.group.consumer.group import Change, ConsumerGroup
 from coordinator.group.consumer.member import ClassicProtocols, ConsumerMember
@@ -47,8 +45,9 @@ def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> Consumer
     for change in changes:
         made.apply(change)
     records = [*group.tombstones(), *(encode_record(each.key, each.value) for each in changes)]
+    owned = _owned(group, topics)
     for classic in group.members.values():
-        member = _to_consumer(group, classic, topics, made.is_taken)
+        member = _to_consumer(group, classic, owned[classic.member_id])
         made.add(member)
         records += _records(group_id, member)
     made.writer.write_with_next(records)
@@ -64,25 +63,34 @@ def _records(group_id: str, member: ConsumerMember) -> list[Record]:
     ]
 
 
-def _to_consumer(
-    group: ClassicGroup, member: ClassicMember, topics: Topics, is_taken: Callable[[TopicIdPartition], bool]
-) -> ConsumerMember:
-    subscription = read_subscription(member.protocols[0][1])
-    assigned = with_ids(read_assignment(member.assignment), topics.find)
-    if not member.assignment:
-        # A rebalance was cut short: a cooperative member still reads what it had when it joined.
-        owned = with_ids(subscription.owned, topics.find)
-        assigned = to_assignment(each for each in partitions_of(owned) if not is_taken(each))
+def _owned(group: ClassicGroup, topics: Topics) -> dict[str, Assignment]:
+    """By member: its assignment, and what else it owned when it joined, as far as nobody else was given it.
+
+    A cooperative member reads this until it has got its new assignment and joins again. If a rebalance was cut short,
+    there are no assignments at all.
+    """
+    assigned = {
+        each.member_id: with_ids(read_assignment(each.assignment), topics.find) for each in group.members.values()
+    }
+    taken = {partition for assignment in assigned.values() for partition in partitions_of(assignment)}
+    for member_id, member in group.members.items():
+        claimed = set(partitions_of(with_ids(read_subscription(member.protocols[0][1]).owned, topics.find))) - taken
+        taken |= claimed
+        assigned[member_id] = to_assignment({*partitions_of(assigned[member_id]), *claimed})
+    return assigned
+
+
+def _to_consumer(group: ClassicGroup, member: ClassicMember, owned: Assignment) -> ConsumerMember:
     return ConsumerMember(
         member.member_id,
         member.group_instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        topics=subscription.topics,
+        topics=read_subscription(member.protocols[0][1]).topics,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         epoch=group.generation,
         previous_epoch=group.generation,
-        assigned=assigned,
+        assigned=owned,
         classic=ClassicProtocols(member.session_timeout_ms, tuple(member.protocols)),
     )
 
