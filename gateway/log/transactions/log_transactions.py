@@ -360,26 +360,21 @@ class LogTransactions:
                 await self._begin_at_checkpoint()
         while not self.loaded:
             last, self._next_offset = self._end.last, self._end.next_offset
-            self._held, end_offset = [], self._next_offset
-            if last.entry_id < 0 and self._flag is not None and self._cleaned.compacted:
-                last = await self._resources.client.last_position(self._topic, read_compacted=True)
+            self._held = []
             if self._position < last and await self._may_hold_transactions():
-                await self._scan(last, end_offset)
+                await self._scan(last)
                 if self._cleaned.compacted and await self._begin_where_cleaned(read_meanwhile=True):
                     continue
             self._position = last
             if self._held is not None:
                 for entry in self._held:
                     self._take(entry)
-                self._position, self.loaded = max(last, self._end.last), True
+                self._position, self.loaded = self._end.last, True
 
-    async def _scan(self, last: Position, end_offset: int) -> None:
-        """If the log was opened without an entry, retention has left only what compaction has copied before."""
-        compacted = self._cleaned.place is not None or (self._cleaned.compacted and self._end.last < last)
+    async def _scan(self, last: Position) -> None:
+        compacted = self._cleaned.place is not None
         found = scan_events(self._resources, self._topic, self._position, last, compacted=compacted)
         async for entry in found:
-            if entry.next_offset > end_offset:  # written since
-                break
             self._take(entry)
             self._position = entry.position
 

@@ -6,13 +6,10 @@ import asyncio
 
 import pytest
 
-from gateway.log.bounds.log_bounds import LogBounds
-from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions import checkpoints
 from gateway.log.transactions.checkpoint import Checkpoint
 from gateway.log.transactions.cleaned import PREFIX, cleaned_checkpoint, read_cleaned, write_cleaned
 from gateway.log.transactions.state import AbortedTransaction
-from gateway.pulsar.position import Position
 from protocol.kafka.transaction_marker import MarkerType
 from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided, shared_on
 
@@ -70,32 +67,6 @@ async def test_what_is_cleaned_while_it_is_read_is_not_taken_for_open(no_settlin
         await log.transactions.prepare_to_read(0)
         assert await decided(log) == (6, [])
     assert list(log.transactions.open) == [3]
-
-
-@pytest.mark.parametrize("cleaned", [False, True])
-async def test_retention_has_left_compacted_entries_only(cleaned: bool, no_settling: None) -> None:
-    """The log has no last entry then, but aborted records, and an open transaction."""
-    scene = await scene_with_transactions()
-    shared = shared_on(scene.topic)
-    if cleaned:
-        await write_cleaned(shared.resources, "topic", Checkpoint(scene.topic.entries[1][0], 2, {}))
-        compacted_away(scene, 0, 1)
-    expired = LogBounds(Position(-1, -1), scene.topic.next_index, 0, flag=scene.log.transactions._flag)
-    log = PartitionLog("topic", shared, expired, lambda: True)
-    async with asyncio.timeout(5):
-        await log.transactions.prepare_to_read(0)
-        assert await decided(log) == (6, [(2, 2), (1, 4)])
-    assert list(log.transactions.open) == [3]
-
-
-async def test_an_entry_is_written_while_compacted_ones_are_read(no_settling: None) -> None:
-    scene = await scene_with_transactions()
-    expired = LogBounds(Position(-1, -1), scene.topic.next_index, 0, flag=scene.log.transactions._flag)
-    log = PartitionLog("topic", shared_on(scene.topic), expired, lambda: True)
-    await scene.end(3, ABORT)  # the compacted view has it, too
-    async with asyncio.timeout(5):
-        await log.transactions.prepare_to_read(0)
-        assert await decided(log) == (6, [(2, 2), (1, 4)])
 
 
 def test_a_property_that_somebody_has_written_is_passed_over() -> None:
