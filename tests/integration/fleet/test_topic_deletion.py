@@ -19,7 +19,7 @@ from tests.integration.servers import await_fleet, gateway_on, running
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
-PARTITIONS, GROUPS, ROUNDS = 2, 16, 300
+PARTITIONS, GROUPS, ROUNDS = 2, 16, 150
 """The groups are enough for each gateway to coordinate some. When gateways did not wait for each other, one round of
 some hundred left a name that could not be used again."""
 LONGEST_LIFE_S = 0.05
