@@ -1,6 +1,6 @@
 """A handler gets no topic id whose topic the guard does not know: it may be known when the handler looks for it.
 
-A member of a consumer group is told all that it was assigned, except topics that it may not describe.
+An answer has all topics that its member was assigned, except those that it may not describe.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Scene:
         }
 
     async def assigned(self, *topic_ids: uuid.UUID) -> tuple[ErrorCode, list[uuid.UUID | None]]:
-        """What a member of a consumer group is told when the coordinator assigns these topics to it."""
+        """The answer that a member gets when the coordinator assigns these topics to it."""
         assignment = ConsumerGroupHeartbeatResponse.Assignment
         rows = [assignment.TopicPartitions(topic_id=each, partitions=[0]) for each in topic_ids]
         answer = ConsumerGroupHeartbeatResponse(member_epoch=2, assignment=assignment(topic_partitions=rows))

@@ -287,7 +287,7 @@ def test_a_classic_member_that_is_silent_is_out_after_its_own_session() -> None:
 
 
 def test_what_members_own_counts_when_their_rebalance_was_cut_short() -> None:
-    """Cooperative members read on until they are told otherwise."""
+    """Cooperative members keep reading during a rebalance."""
     h = Harness()
     first, second = classic_group(h, 2)
     members = (first, second, Classic(h))
