@@ -15,7 +15,7 @@ from gateway.pulsar.admin.client import AdminClient
 PROPERTY = "kafka.log.start"
 """Of the deletion that was written last, as gateways of older versions read and write it."""
 PREFIX = "kafka.log.start."
-"""Followed by the offset."""
+"""Followed by the offset. Those of earlier deletions are removed, so there are few."""
 
 
 async def read_deleted(admin: AdminClient, topic: str) -> int:
