@@ -21,7 +21,7 @@ from tests.support.names import unique_topic
 
 PARTITIONS, GROUPS, ROUNDS = 2, 16, 150
 """The groups are enough for each gateway to coordinate some. When gateways did not wait for each other, one of some
-hundred rounds left a name that could not be used again: this test failed in about every second run with 300 rounds."""
+hundred rounds left a name that could not be used again: this test failed in one of two runs of 300 rounds."""
 LONGEST_LIFE_S = 0.05
 
 
