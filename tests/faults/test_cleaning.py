@@ -88,6 +88,13 @@ def test_a_changelog_stays_small_and_right(pulsar: PulsarStandalone, tmp_path: P
         assert values_by_key(read_pairs(gateway.bootstrap, topic)) == expected
         assert values_by_key(read_pairs(gateway.bootstrap, topic, committed=False)) == expected
 
+        late = Transactions(gateway.bootstrap, unique_topic("writer"))
+        late.write(topic, b"aborted", key=b"cold 1")
+        late.abort()
+        compact(admin, topic)
+        drop_and_restart(admin, gateway, topic)
+        assert values_by_key(read_pairs(gateway.bootstrap, topic)) == expected, "aborted since the last cleaning"
+
 
 def test_a_gateway_is_killed_before_pulsar_compacts(pulsar: PulsarStandalone, tmp_path: Path) -> None:
     """What it wanted to remove has tombstones. Pulsar compacts before a gateway has looked at the topic again."""

@@ -19,7 +19,6 @@ import structlog
 from gateway.background import run_shared
 from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.bounds.log_end import LogEnd
-from gateway.log.bounds.transaction_flag import flagged_position, write_flag
 from gateway.log.entries.log_entry import Buffer
 from gateway.log.reading.log_start import LogStart
 from gateway.log.reading.waiters import Waiters
@@ -29,6 +28,7 @@ from gateway.log.transactions.checkpoint import MAX_ENDED, NO_ENTRY, Checkpoint,
 from gateway.log.transactions.checkpoints import KEPT_EVERY, Checkpoints, NextTag, Tag, find_last, keep, read_checkpoint
 from gateway.log.transactions.cleaned import CleanedPlace
 from gateway.log.transactions.events import EntryEvents, events_of
+from gateway.log.transactions.flag import Flag
 from gateway.log.transactions.past_aborted import EVERYTHING, PastAborted
 from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
@@ -70,8 +70,7 @@ class LogTransactions:
         self._end = end
         self._start = start
         self._waiters = waiters
-        self._flag: Position | None = None
-        self._flagging = SharedRun(self._find_or_write_flag)
+        self._flag = Flag(resources, pulsar_topic, self._last_before_any, lambda: tag_entries(self.next_tag))
         self.state = PartitionTransactions()
         """Whole only if ``loaded``."""
         self._seen = False
@@ -90,21 +89,20 @@ class LogTransactions:
         self._past = PastAborted(NO_ENTRY)
         """The transactions that were aborted before those in the state."""
         self._cleaned = CleanedPlace(resources, pulsar_topic, is_compacted)
-        self._tag_entries = tag_entries
         self._drop_cached = drop_cached
-        self._found_flag(bounds.flag)
+        self._flag.found(bounds.flag)
 
     # The state
 
     @property
     def flagged(self) -> bool:
         """Whether the log has, or had, transactions."""
-        return self._flag is not None
+        return self._flag.position is not None
 
     @property
     def are_absent(self) -> bool:
         """The log never had a transaction: its end is its last stable offset."""
-        return self.loaded and self._flag is None and not self._seen
+        return self.loaded and self._flag.position is None and not self._seen
 
     def knows(self, fetch_offset: int) -> bool:
         """Whether the open transactions are known, and those that were aborted with records there."""
@@ -112,9 +110,9 @@ class LogTransactions:
 
     def known_to(self, fetch_offset: int) -> int:
         """All that were aborted with records from `fetch_offset` on and below the result are known, if ``knows``."""
-        if self.loaded and self._flag is None and not self._seen:
+        if self.loaded and self._flag.position is None and not self._seen:
             return EVERYTHING
-        if not self.loaded or (self._flag is not None and self._cleaned.is_outdated):
+        if not self.loaded or (self.flagged and self._cleaned.is_outdated):
             return fetch_offset
         offset = max(fetch_offset, self._start.offset)
         if offset >= self.state.aborted_from:
@@ -216,8 +214,8 @@ class LogTransactions:
         if self.state.aborted_count > MAX_ABORTED and newest is not None:
             self.state.keep_aborted(KEPT_ABORTED, told_below=newest.offset)
             self._past.extended(newest.entry)
-        if entry.events and self._flag is None:  # for example another cluster's transactions
-            self._flagging.start()
+        if entry.events:  # for example another cluster's transactions
+            self._flag.start_writing()
 
     # Checkpoints
 
@@ -308,7 +306,7 @@ class LogTransactions:
     def _forget(self) -> None:
         """Begin at the flag again."""
         self.loaded = self._looked_for_checkpoint = False
-        self.state, self._position = PartitionTransactions(), self._flag or FROM_THE_START
+        self.state, self._position = PartitionTransactions(), self._flag.position or FROM_THE_START
         self.checkpoints, self._past = Checkpoints(), PastAborted(NO_ENTRY)
         self._cleaned.forget()
 
@@ -353,7 +351,7 @@ class LogTransactions:
         return True
 
     async def _load_present(self) -> None:
-        if self._flag is not None:
+        if self.flagged:
             await self._begin_where_cleaned()
             looks = not self._looked_for_checkpoint and not self._cleaned.hides_checkpoints
             if looks and self._position < self._end.last:
@@ -361,7 +359,9 @@ class LogTransactions:
         while not self.loaded:
             last, self._next_offset = self._end.last, self._end.next_offset
             self._held = []
-            if self._position < last and await self._may_hold_transactions():
+            if last.entry_id < 0 and self._cleaned.place is not None:
+                last = await self._scan_compacted(self._next_offset)
+            elif self._position < last and await self._may_hold_transactions():
                 await self._scan(last)
                 if self._cleaned.compacted and await self._begin_where_cleaned(read_meanwhile=True):
                     continue
@@ -369,7 +369,7 @@ class LogTransactions:
             if self._held is not None:
                 for entry in self._held:
                     self._take(entry)
-                self._position, self.loaded = self._end.last, True
+                self._position, self.loaded = max(last, self._end.last), True
 
     async def _scan(self, last: Position) -> None:
         compacted = self._cleaned.place is not None
@@ -378,38 +378,42 @@ class LogTransactions:
             self._take(entry)
             self._position = entry.position
 
-    async def _may_hold_transactions(self) -> bool:
-        if self._flag is None:
-            self._found_flag(await self._find_flag())
-            if self._flag is not None:
-                await self._begin_where_cleaned()
-        return self._seen or self._flag is not None
+    async def _scan_compacted(self, end_offset: int) -> Position:
+        """Read a log of which retention has left only what was compacted before. Returns the last entry that was read.
 
-    async def _find_flag(self) -> Position | None:
-        return flagged_position(await self._resources.admin.topics.managed_ledger_properties(self._topic))
+        An open transaction stays open only if the compacted entries reach up to the log's end: Pulsar's truncation may
+        have deleted its marker, which was not compacted yet.
+        """
+        last = await self._resources.client.last_position(self._topic, read_compacted=True)
+        reached = self._cleaned.place.offset if self._cleaned.place is not None else 0
+        async for entry in scan_events(self._resources, self._topic, self._position, last, compacted=True):
+            if entry.next_offset > end_offset:  # written since: it is in `_held`
+                break
+            self._take(entry)
+            self._position, reached = entry.position, max(reached, entry.next_offset)
+        if reached < end_offset:
+            self.state.forget_open()
+        return self._position
+
+    async def _may_hold_transactions(self) -> bool:
+        if not self.flagged:
+            await self._flag.look()
+            if self.flagged:
+                await self._begin_where_cleaned()
+        return self._seen or self.flagged
 
     async def prepare_to_append(self) -> None:
         """Wait until ``loaded``, and until the flag of a log with transactions is written. Raises as ``prepare``."""
         await self.prepare()
-        if self._flag is None:
-            await self._flagging.wait()
+        await self._flag.ensure()
 
-    async def _find_or_write_flag(self) -> None:
-        last = FROM_THE_START if self._seen else self._end.last
-        found = await self._find_flag()
-        if found is None:
-            await write_flag(self._resources.admin, self._topic, last)
-        self._found_flag(found or last)
-
-    def _found_flag(self, flag: Position | None) -> None:
-        if flag is not None:
-            self._flag = flag
-            self._tag_entries(self.next_tag)
+    def _last_before_any(self) -> Position:
+        return FROM_THE_START if self._seen else self._end.last
 
     def close(self) -> None:
         if self._loading is not None:
             self._loading.cancel()
-        self._flagging.cancel()
+        self._flag.close()
         self._keeping.cancel()
 
 

@@ -127,6 +127,10 @@ class PartitionTransactions:
             stable = self._first_open(offset + 1)
             self._aborted.append(AbortedTransaction(marker.producer_id, found.first_offset, offset, stable))
 
+    def forget_open(self) -> None:
+        """Take all transactions as decided: their markers were deleted."""
+        self._open.clear()
+
     def _remember(self, marker: TransactionMarker) -> None:
         before = self._ended.pop(marker.producer_id, _NONE_ENDED)
         self._ended[marker.producer_id] = EndedTransaction(

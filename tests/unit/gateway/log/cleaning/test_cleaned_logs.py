@@ -6,10 +6,14 @@ import asyncio
 
 import pytest
 
+from gateway.log.bounds.log_bounds import LogBounds
+from gateway.log.bounds.transaction_flag import flagged_position
+from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions import checkpoints
 from gateway.log.transactions.checkpoint import Checkpoint
 from gateway.log.transactions.cleaned import PREFIX, cleaned_checkpoint, read_cleaned, write_cleaned
 from gateway.log.transactions.state import AbortedTransaction
+from gateway.pulsar.position import Position
 from protocol.kafka.transaction_marker import MarkerType
 from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided, shared_on
 
@@ -67,6 +71,43 @@ async def test_what_is_cleaned_while_it_is_read_is_not_taken_for_open(no_settlin
         await log.transactions.prepare_to_read(0)
         assert await decided(log) == (6, [])
     assert list(log.transactions.open) == [3]
+
+
+async def with_compacted_entries_only(scene: TransactionScene) -> PartitionLog:
+    """The log was cleaned up to offset 2. Then retention has deleted what compaction has copied: no last entry."""
+    shared = shared_on(scene.topic)
+    await write_cleaned(shared.resources, "topic", Checkpoint(scene.topic.entries[1][0], 2, {}))
+    compacted_away(scene, 0, 1)
+    bounds = LogBounds(Position(-1, -1), scene.topic.next_index, 0, flag=flagged_position(scene.topic.properties))
+    return PartitionLog("topic", shared, bounds, lambda: True)
+
+
+async def test_retention_has_left_compacted_entries_only(no_settling: None) -> None:
+    log = await with_compacted_entries_only(await scene_with_transactions())
+    async with asyncio.timeout(5):
+        await log.transactions.prepare_to_read(0)
+        assert await decided(log) == (6, [(2, 2), (1, 4)])
+    assert list(log.transactions.open) == [3]
+
+
+async def test_an_entry_is_written_while_compacted_ones_are_read(no_settling: None) -> None:
+    scene = await scene_with_transactions()
+    log = await with_compacted_entries_only(scene)
+    await scene.end(3, ABORT)  # readers of the compacted log get it, too
+    async with asyncio.timeout(5):
+        await log.transactions.prepare_to_read(0)
+        assert await decided(log) == (6, [(2, 2), (1, 4)])
+
+
+async def test_truncation_has_deleted_a_commit_marker(no_settling: None) -> None:
+    """What the transaction has written stays readable."""
+    scene = await scene_with_transactions()
+    await scene.end(3, COMMIT)
+    log = await with_compacted_entries_only(scene)
+    compacted_away(scene, 7)
+    async with asyncio.timeout(5):
+        await log.transactions.prepare_to_read(0)
+        assert await decided(log) == (8, [(2, 2), (1, 4)])
 
 
 def test_a_property_that_somebody_has_written_is_passed_over() -> None:

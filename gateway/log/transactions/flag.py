@@ -1,0 +1,60 @@
+"""Finds and writes the flag of one log that has transactions (`bounds.transaction_flag`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.log.bounds.transaction_flag import flagged_position, write_flag
+from gateway.log.resources import Resources
+from gateway.log.shared_run import SharedRun
+from gateway.pulsar.position import Position
+
+
+class Flag:
+    def __init__(
+        self, resources: Resources, topic: str, last_before: Callable[[], Position], on_found: Callable[[], None]
+    ) -> None:
+        """``last_before`` returns the last entry before any transaction. ``on_found`` is called once."""
+        self.position: Position | None = None
+        """There are no transactions up to this entry. None if the log has none, as far as this gateway knows."""
+        self._resources = resources
+        self._topic = topic
+        self._last_before = last_before
+        self._on_found = on_found
+        self._writing = SharedRun(self._find_or_write)
+
+    def found(self, position: Position | None) -> None:
+        """Take the position that was read; None if there is no flag."""
+        if position is None:
+            return
+        is_new, self.position = self.position is None, position
+        if is_new:
+            self._on_found()
+
+    async def look(self) -> None:
+        """Read it if it is not known. Raises PulsarError."""
+        if self.position is None:
+            self.found(await self._read())
+
+    async def ensure(self) -> None:
+        """Wait until it is written. Raises PulsarError."""
+        if self.position is None:
+            await self._writing.wait()
+
+    def start_writing(self) -> None:
+        """Write it if it is not known. Nobody waits for that."""
+        if self.position is None:
+            self._writing.start()
+
+    def close(self) -> None:
+        self._writing.cancel()
+
+    async def _find_or_write(self) -> None:
+        last = self._last_before()
+        position = await self._read()
+        if position is None:
+            await write_flag(self._resources.admin, self._topic, last)
+        self.found(position or last)
+
+    async def _read(self) -> Position | None:
+        return flagged_position(await self._resources.admin.topics.managed_ledger_properties(self._topic))
