@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from tests.bench.meter import Result, latencies
+from tests.bench.loads.meter import Result, latencies
 from tests.bench.plan import Plan
 from tests.bench.process import cpu_seconds
 from tests.bench.run import Run

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable
 
-from tests.bench import java_tools, native_clients
 from tests.bench.cold_parts import cold_start
 from tests.bench.group_parts import groups
-from tests.bench.idle_clients import idle_connections, stalled_consumers
-from tests.bench.meter import Result
+from tests.bench.loads import java_tools, native_clients
+from tests.bench.loads.idle_clients import idle_connections, stalled_consumers
+from tests.bench.loads.meter import Result
 from tests.bench.plan import Plan
 from tests.bench.process import cpu_seconds, resident_mb
 from tests.bench.run import Run

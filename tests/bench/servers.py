@@ -10,7 +10,7 @@ from typing import Any
 
 from deploy.local.kafka import KafkaBroker
 from deploy.local.standalone import PulsarStandalone
-from tests.bench.meter import Result
+from tests.bench.loads.meter import Result
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
 from tests.support.raw_client import connected
 
@@ -90,7 +90,7 @@ def pulsar_topic(topic: str) -> str:
 
 def run_load(name: str, *, timeout_s: float = LOAD_TIMEOUT_S, **arguments: Any) -> Result:
     """Run the load generator to its end. Raises RuntimeError with its error output."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.bench.load", name, json.dumps(arguments)]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.bench.loads", name, json.dumps(arguments)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout_s, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"load {name} {arguments} failed:\n{done.stderr[-3000:]}")

@@ -10,8 +10,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, Producer, TopicPartition
 
-from tests.bench.frames import RECORD_BYTES
-from tests.bench.meter import Result, latencies
+from tests.bench.loads.frames import RECORD_BYTES
+from tests.bench.loads.meter import Result, latencies
 from tests.bench.plan import Plan
 from tests.bench.run import Run
 from tests.bench.servers import Servers

@@ -21,7 +21,7 @@ from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
 from gateway.fleet.fleet_log import SNAPSHOT_EVERY_S
 from tests.bench.figures import Figures
-from tests.bench.meter import Result
+from tests.bench.loads.meter import Result
 from tests.bench.process import cpu_seconds, resident_mb
 from tests.bench.servers import run_load
 from tests.integration.confluent import create_topic

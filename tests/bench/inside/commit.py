@@ -3,8 +3,8 @@
 import struct
 from typing import NamedTuple
 
-from tests.bench.frames import LENGTH_BYTES, LoadError
 from tests.bench.inside.scene import FakeClient, Scene
+from tests.bench.loads.frames import LENGTH_BYTES, LoadError
 from tests.support.raw_client import encode_request
 
 COMMITS_PER_CONNECTION = 5

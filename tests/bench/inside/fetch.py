@@ -8,8 +8,8 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.bench.frames import LENGTH_BYTES, LoadError, ProduceFrames, record_batch
 from tests.bench.inside.scene import FakeClient, Scene
+from tests.bench.loads.frames import LENGTH_BYTES, LoadError, ProduceFrames, record_batch
 from tests.support.raw_client import encode_request
 
 CONSUMERS = 20

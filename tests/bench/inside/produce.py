@@ -12,9 +12,9 @@ from crc32c import crc32c
 
 from protocol.kafka.batch import CRC_START
 from protocol.kafka.records import Record, encode_batch
-from tests.bench.frames import LENGTH_BYTES, RECORD_BYTES, LoadError, ProduceFrames, record_batch
 from tests.bench.inside.guarded import guarded_scene
 from tests.bench.inside.scene import FakeClient, Scene
+from tests.bench.loads.frames import LENGTH_BYTES, RECORD_BYTES, LoadError, ProduceFrames, record_batch
 
 REQUESTS_PER_CONNECTION = 5
 STEPS_ON_THE_WAY = 3

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from tests.bench.frames import LENGTH_BYTES, FetchFrames, LoadError, ProduceFrames, record_batch
 from tests.bench.inside.scene import Scene
+from tests.bench.loads.frames import LENGTH_BYTES, FetchFrames, LoadError, ProduceFrames, record_batch
 
 NAME = "read from the start"
 ENTRIES, RECORDS = 2_000, 10

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from tests.bench import java_tools, native_clients
 from tests.bench.cold_parts import RECORDS, read_all, write_all
 from tests.bench.fleet.costs import DIRECT, TAIL_BATCHES, two_gateways
-from tests.bench.meter import Result
+from tests.bench.loads import java_tools, native_clients
+from tests.bench.loads.meter import Result
 from tests.bench.plan import Plan
 from tests.bench.profile.cores import Done, by_load, by_process
 from tests.bench.report import TARGET_NAMES

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tests.bench.meter import Result
+from tests.bench.loads.meter import Result
 from tests.bench.process import idle_seconds, system_seconds, user_seconds
 
 CLIENT = "client"

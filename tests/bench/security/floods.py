@@ -5,9 +5,9 @@ import contextlib
 import struct
 import time
 
-from tests.bench.frames import LENGTH_BYTES
-from tests.bench.kafka_load import FrameConnection, connect, watched
-from tests.bench.meter import Result
+from tests.bench.loads.frames import LENGTH_BYTES
+from tests.bench.loads.kafka import FrameConnection, connect, watched
+from tests.bench.loads.meter import Result
 from tests.support.raw_client import encode_request
 
 PIPELINED = 500

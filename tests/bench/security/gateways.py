@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.local.standalone import PulsarStandalone
-from tests.bench.meter import Result
+from tests.bench.loads.meter import Result
 from tests.bench.process import cpu_seconds
 from tests.bench.servers import end_offset, run_load
 from tests.support.gateway_process import HOST, GatewayProcess

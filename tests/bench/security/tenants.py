@@ -115,7 +115,7 @@ def _latency(bootstrap: str, topic: str) -> dict[str, float]:
 @contextmanager
 def _flooding(what: str, place: _Place) -> Iterator[None]:
     name, arguments = _load(what, place)
-    command = [*LEAST_PRIORITY, sys.executable, "-W", "ignore", "-m", "tests.bench.load", name, json.dumps(arguments)]
+    command = [*LEAST_PRIORITY, sys.executable, "-W", "ignore", "-m", "tests.bench.loads", name, json.dumps(arguments)]
     flood = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         try:

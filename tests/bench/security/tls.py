@@ -15,7 +15,7 @@ from deploy.local.certificates import Authority, Issued
 from deploy.local.process import ChildProcess, free_port
 from deploy.local.standalone import PulsarStandalone
 from tests.bench.figures import Figures
-from tests.bench.meter import Result
+from tests.bench.loads.meter import Result
 from tests.bench.process import cpu_seconds
 from tests.bench.security.gateways import ROUNDS, fill, gateway_on, listener_address, produce_cost, tail_cost
 from tests.bench.servers import create_topic

@@ -24,10 +24,10 @@ from gateway.network.server import KafkaServer
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin.client import AdminClient
 from gateway.requests.context import Listener, Principal
-from tests.bench.frames import FetchFrames, LoadError, ProduceFrames, record_batch
 from tests.bench.inside.broker import FakeAdminTopics, FakeBroker
 from tests.bench.inside.scene import ANSWERED_S, FLEET, FakeClient, LocalClient, LocalFleet
-from tests.bench.meter import Result, latencies
+from tests.bench.loads.frames import FetchFrames, LoadError, ProduceFrames, record_batch
+from tests.bench.loads.meter import Result, latencies
 from tests.support.raw_client import encode_request
 
 QUIET, FLOOD = Listener("quiet"), Listener("flood")

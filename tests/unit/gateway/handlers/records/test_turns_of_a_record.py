@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from gateway.log.reading.waiters import FEW
-from tests.bench.frames import FetchFrames, ProduceFrames, record_batch
 from tests.bench.inside.scene import FakeClient, Scene
+from tests.bench.loads.frames import FetchFrames, ProduceFrames, record_batch
 
 TOPIC = "records"
 LEARNING = 3

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from tests.bench.frames import LENGTH_BYTES, FetchFrames, LoadError, ProduceFrames, record_batch
-from tests.bench.meter import Meter, Result, latencies
+from tests.bench.loads.frames import LENGTH_BYTES, FetchFrames, LoadError, ProduceFrames, record_batch
+from tests.bench.loads.meter import Meter, Result, latencies
 
 REQUESTS_PER_CONNECTION = 5
 """Kafka's default (max.in.flight.requests.per.connection)."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import pulsar
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
-from tests.bench.frames import RECORD_BYTES
-from tests.bench.meter import Result, latencies
+from tests.bench.loads.frames import RECORD_BYTES
+from tests.bench.loads.meter import Result, latencies
 
 WARM_UP_RECORDS = 20
 RECEIVE_TIMEOUT_S = 10.0

@@ -6,8 +6,8 @@ import time
 
 from deploy.local.jars import classpath
 from deploy.local.java import java_executable
-from tests.bench.frames import RECORD_BYTES
-from tests.bench.meter import Result
+from tests.bench.loads.frames import RECORD_BYTES
+from tests.bench.loads.meter import Result
 
 TIMEOUT_S = 90
 GROUP_TIMEOUT_MS = 20_000

@@ -9,8 +9,8 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry, Reader
 from gateway.pulsar.settings import PulsarSettings
-from tests.bench.frames import LoadError, record_batch
-from tests.bench.meter import Meter, Result, latencies
+from tests.bench.loads.frames import LoadError, record_batch
+from tests.bench.loads.meter import Meter, Result, latencies
 
 PERMITS = 400_000
 PROPERTIES = (("entry.format", "kafka"),)

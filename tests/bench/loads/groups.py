@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
-from tests.bench.frames import CORRELATION_AT, LENGTH_BYTES, LoadError
-from tests.bench.kafka_load import CONNECT_TIMEOUT_S, REQUESTS_PER_CONNECTION, FrameConnection, connect, watched
-from tests.bench.meter import Meter, Result, latencies
+from tests.bench.loads.frames import CORRELATION_AT, LENGTH_BYTES, LoadError
+from tests.bench.loads.kafka import CONNECT_TIMEOUT_S, REQUESTS_PER_CONNECTION, FrameConnection, connect, watched
+from tests.bench.loads.meter import Meter, Result, latencies
 from tests.bench.process import cpu_seconds, resident_mb
 from tests.support.names import unique_topic
 from tests.support.raw_client import connected, decode_response, encode_request

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from tests.bench.frames import FetchFrames
+from tests.bench.loads.frames import FetchFrames
 from tests.support.raw_client import RawClient, connected
 
 FETCH_MAX_BYTES = 50 << 20
