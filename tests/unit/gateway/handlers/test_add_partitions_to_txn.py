@@ -51,16 +51,18 @@ class Scene:
 
 
 def request(topic: str, version: int) -> AddPartitionsToTxnRequest:
-    topics = [AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[0])]
     if version < 4:
         return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="x", v3_and_below_producer_id=7, v3_and_below_producer_epoch=0,
-            v3_and_below_topics=topics,
+            v3_and_below_topics=[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[0])],
         )  # fmt: skip
-    row = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
-        transactional_id="x", producer_id=7, producer_epoch=0, verify_only=False, topics=topics
+    transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+    topics = [transaction.AddPartitionsToTxnTopic(name=topic, partitions=[0])]
+    return AddPartitionsToTxnRequest(
+        transactions=[
+            transaction(transactional_id="x", producer_id=7, producer_epoch=0, verify_only=False, topics=topics)
+        ]
     )
-    return AddPartitionsToTxnRequest(transactions=[row])
 
 
 @pytest.mark.parametrize("is_evicted", [False, True])
