@@ -311,14 +311,22 @@ def _transactions_listed(responses: Sequence[ListTransactionsResponse]) -> ListT
     return replace(first, transaction_states=concatenated(responses, lambda response: response.transaction_states))
 
 
+_Directory = DescribeLogDirsResponse.DescribeLogDirsResult
+_InDirectory = _Directory.DescribeLogDirsTopic
+_IN_A_DIRECTORY = Answered[_Directory, _InDirectory, _InDirectory.DescribeLogDirsPartition](
+    lambda directory: directory.topics, lambda topic: topic.name, lambda topic: topic.partitions,
+    lambda directory, topics: replace(directory, topics=topics),
+)  # fmt: skip
+
+
 def _log_dirs(responses: Sequence[DescribeLogDirsResponse]) -> DescribeLogDirsResponse:
-    """There is one directory; each gateway returns the partitions in it that it leads."""
+    """There is one directory; each gateway returns the partitions in it that it leads. Clients take the last row of a
+    topic for all of it."""
     first = next((response for response in responses if response.error_code), responses[0])
     results = concatenated(responses, lambda response: response.results)
     if first.error_code or not results:
         return first
-    topics = concatenated(results, lambda result: result.topics)
-    return replace(first, results=[replace(results[0], topics=topics)])
+    return replace(first, results=[_IN_A_DIRECTORY.merge(results)])
 
 
 LIST_GROUPS = Route[ListGroupsRequest, ListGroupsResponse](_by_all, _groups_listed)

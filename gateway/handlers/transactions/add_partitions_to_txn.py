@@ -2,7 +2,7 @@
 
 v1 throttle time; v2 PRODUCER_FENCED; v3 flexible; v4 several transactions, and verification without adding, for
 leaders of partitions (KIP-890); v5 TRANSACTION_ABORTABLE.
-If one partition is unknown, none is added: the others get OPERATION_NOT_ATTEMPTED.
+If one partition is unknown or of an internal topic, none is added: the others get OPERATION_NOT_ATTEMPTED.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gateway.fan_out import fan_out, sliced
 from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, cached_counts, look_up_counts
 from gateway.requests.reply import Reply
+from gateway.topics.topic_names import INTERNAL_TOPICS, TRANSACTION_STATE
 from protocol.kafka.acl import AclOperation
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -120,8 +121,13 @@ async def _response(
 
 
 async def _add(call: Call, transaction: _Transaction, counts: PartitionCounts) -> _Codes:
+    # Nobody may write to internal topics: markers for them have no leader, and the transaction would never end. Leaders
+    # add partitions of groups in behalf of clients.
+    refused = {TRANSACTION_STATE} if call.version >= BATCHED_VERSION else INTERNAL_TOPICS
     errors = {
-        TopicPartition(topic.name, number): counts.error(topic.name, number)
+        TopicPartition(topic.name, number): ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if topic.name in refused
+        else counts.error(topic.name, number)
         async for topic in sliced(transaction.topics)
         async for number in sliced(topic.partitions)
     }

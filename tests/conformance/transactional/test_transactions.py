@@ -174,10 +174,22 @@ def test_add(conversation: Conversation, version: int) -> None:
 
 @case("AddPartitionsToTxn", OF_CLIENTS)
 @pytest.mark.parametrize(
-    "unknown", [{"no-such-topic": [0]}, {"": [0]}, {"a b": [0]}, {None: [3]}, {None: [-1]}, {None: [0, 9]}], ids=str
+    "unknown",
+    [
+        {"no-such-topic": [0]},
+        {"": [0]},
+        {"a b": [0]},
+        {None: [3]},
+        {None: [-1]},
+        {None: [0, 9]},
+        {"__consumer_offsets": [0]},
+        {"__transaction_state": [0], "no-such-topic": [0]},
+    ],
+    ids=str,
 )
 def test_add_unknown(conversation: Conversation, version: int, unknown: dict[str | None, list[int]]) -> None:
-    """The other partitions get OPERATION_NOT_ATTEMPTED. None stands for the topic that exists."""
+    """Unknown partitions, and those that clients may not write to. The other partitions get OPERATION_NOT_ATTEMPTED.
+    None stands for the topic that exists."""
     topic, other = shared(conversation), one_segment(conversation, "transactions-2")
     producer = Transactional(conversation)
     named = {name if name is not None else topic: partitions for name, partitions in unknown.items()}

@@ -181,14 +181,21 @@ def test_all_are_asked_for_lists() -> None:
 
 
 def test_there_is_one_log_directory() -> None:
+    """With one row for each topic, although several gateways lead its partitions: clients take a later row for all."""
     result = cluster.DescribeLogDirsResponse.DescribeLogDirsResult
     topic = result.DescribeLogDirsTopic
-    answers = [
-        cluster.DescribeLogDirsResponse(results=[result(log_dir="d", topics=[topic(name=name, partitions=[])])])
-        for name in ("a", "b")
-    ]
-    merged = route(LOG_DIRS).merge(answers)
-    assert [[each.name for each in found.topics] for found in merged.results] == [["a", "b"]]
+
+    def answer(**partitions: list[int]) -> Any:
+        topics = [
+            topic(name=name, partitions=[topic.DescribeLogDirsPartition(partition_index=each) for each in rows])
+            for name, rows in partitions.items()
+        ]
+        return cluster.DescribeLogDirsResponse(results=[result(log_dir="d", topics=topics)])
+
+    merged = route(LOG_DIRS).merge([answer(a=[0, 2], b=[0]), answer(c=[0], a=[1])])
+    (directory,) = merged.results
+    found = {each.name: [row.partition_index for row in each.partitions] for each in directory.topics}
+    assert (len(directory.topics), found) == (3, {"a": [0, 2, 1], "b": [0], "c": [0]})
 
 
 def test_what_has_a_leader_has_a_route() -> None:
