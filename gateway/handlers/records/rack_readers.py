@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from gateway.fetching.delayed_fetch import FetchPartitionState
-from gateway.log.reading.log_start import CHECK_S, START_AGE_S
+from gateway.log.reading.log_start import START_AGE_S
 from gateway.requests.brokers import preferred_reader
 from gateway.requests.call import Call
+
+CHECK_S = 30.0
+"""Each look costs two requests to Pulsar, and a busy reader has very many logs of which consumers lag a little."""
 
 
 def find_reader(call: Call, topic: str, part: FetchPartitionState, rack: str) -> None:
