@@ -237,18 +237,18 @@ class OffsetCommands(Generic[Owner]):
         removed = dict.fromkeys(left - offsets.known())
         undecided = left & offsets.known() - offsets.durable.keys()
 
-        def on_done(error: ErrorCode) -> None:
+        def on_done(error: ErrorCode, now_ms: int = 0) -> None:
             if undecided and self._resigned:
                 on_stored(ErrorCode.NOT_COORDINATOR)
             elif error or not undecided:
-                on_stored(error)
+                on_stored(COMMIT_APPEND_ERRORS.get(error, error))
             else:
                 self._remove_left_offsets(group_id, undecided, on_stored)
 
         if removed or not undecided:
             self._append(offset_records(group_id, removed), {group_id: removed}, {}, on_done)
         else:  # Appends end in their order, also one without records.
-            self._log.append([], lambda error, now_ms: on_done(COMMIT_APPEND_ERRORS.get(error, error)))
+            self._log.append([], on_done, irrevocable=True)
 
     def _deletion_error(self, group_id: str) -> ErrorCode:
         group = self._groups.get(group_id)

@@ -222,6 +222,17 @@ def test_a_refused_commit_of_the_group_made_anew_does_not_bring_the_old_offset_b
     assert bool(reloaded(h).coordinator.committed("large")) == gone
 
 
+def test_a_log_without_room_keeps_no_offset_of_a_deleted_group() -> None:
+    """It refuses the commits of a whole slice of the old offsets, and nothing that the deletion needs."""
+    h = with_groups()
+    deleted = delete_large(h)
+    again = {TopicPartition("t", number): OffsetToCommit(7) for number in range(GROUPS - SLICE, GROUPS)}
+    h.commit(offsets=again, group="large")
+    h.finish_all(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert deleted.answer == {"large": ErrorCode.NONE}
+    assert not reloaded(h).coordinator.committed("large")
+
+
 def test_a_deletion_does_not_remove_a_commit_that_ends_after_its_coordinator_has_resigned() -> None:
     h = with_groups()
     delete_large(h)

@@ -1,4 +1,4 @@
-"""Random histories of groups that are deleted, made anew and expire, in small slices and with a log that refuses appends.
+"""Random histories of groups that are deleted, made anew and expire, in small slices; their log refuses appends.
 
 At rest, the coordinator has the offsets that its successor loads from the log, and so have Pulsar's subscriptions, to
 judge by what the listener was told.
