@@ -119,6 +119,7 @@ class GroupCoordinator:
         self._phase = Phase.RESIGNED
         self._timers.clear()
         self._background.clear()
+        self._offsets.resign()
         self._transactions.resign()
         groups: list[Group] = [*self._groups.values()]
         self._groups.clear()

@@ -42,12 +42,12 @@ class Changes(FleetListener, TopicListener):
         # At once: when `release_partitions` runs, this gateway may lead again, although another one led in between.
         for coordinators in self._coordinators:
             coordinators.follow_placement()
-        self._logs.start_closing(self._is_led_elsewhere)
+        self._logs.start_closing(self._is_outdated)
 
     async def release_partitions(self) -> None:
         await asyncio.gather(
             *(coordinators.release_partitions() for coordinators in self._coordinators),
-            self._logs.close_those(self._is_led_elsewhere),
+            self._logs.close_those(self._is_outdated),
         )
 
     def lease_lost(self) -> None:
@@ -72,5 +72,7 @@ class Changes(FleetListener, TopicListener):
         self._partition_rows.forget(name)
         self._tasks.run_once("forget topic", self._logs.forget_topic(name))
 
-    def _is_led_elsewhere(self, topic: str, partition: int) -> bool:
-        return not self._fleet.leads(topic, partition)
+    def _is_outdated(self, topic: str, partition: int) -> bool:
+        """Another gateway leads the partition, or led it before."""
+        opened = self._logs.find(topic, partition)
+        return not self._fleet.leads(topic, partition) or (opened is not None and opened.follows_leader)

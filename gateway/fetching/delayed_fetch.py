@@ -343,10 +343,6 @@ class DelayedFetch:
 
     def _partition(self, part: FetchPartitionState, room: int, *, at_least_one: bool) -> PartitionAnswer:
         fetched, partition_log = part.fetched, part.log
-        if part.preferred_reader is not None and not part.error:
-            row = PartitionAnswer(fetched)
-            row.preferred_read_replica = part.preferred_reader
-            return row
         if part.error or partition_log is None or partition_log.closed:  # perhaps since it was looked at
             return PartitionAnswer(fetched, error_code=part.error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
         # An offset beyond the end is not refused here: it is an error only after the broker was asked.
@@ -357,6 +353,9 @@ class DelayedFetch:
         )
         transactions, end = partition_log.transactions, self._readable_end(partition_log, fetched.offset)
         row.last_stable_offset = transactions.last_stable_offset if transactions.loaded else UNKNOWN_OFFSET
+        if part.preferred_reader is not None:
+            row.preferred_read_replica = part.preferred_reader
+            return row
         if self._params.read_committed:
             row.aborted_transactions = []
         if part.diverges:

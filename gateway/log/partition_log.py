@@ -98,6 +98,8 @@ class PartitionLog:
         self._lookup = ReceiptLookup(topic, shared.readers.entries, end, self._receipt_found)
         self.closed = False
         """Whether a new log has to replace this one, once ``close`` has returned."""
+        self.follows_leader = False
+        """Consumers read here while another gateway led the partition: what that one deleted may not be known."""
         self._closing: asyncio.Task[None] | None = None
 
     @property

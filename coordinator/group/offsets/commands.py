@@ -1,6 +1,6 @@
 """Commits, deletions and expiry of offsets, and the removal of groups that have no offsets left."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -78,6 +78,11 @@ class OffsetCommands(Generic[Owner]):
         self._pending = pending
         self._on_changed = on_changed
         self._deleted_topics: list[DeletedTopic] = []
+        self._resigned = False
+
+    def resign(self) -> None:
+        """Append nothing more after appends in flight: the groups are not known here any more."""
+        self._resigned = True
 
     def commit(self, group: Owner, request: CommitRequest, now_ms: int, reply: CommitReply) -> None:
         """Replies when the offsets are durable. Offsets whose metadata is too large are refused one by one."""
@@ -208,7 +213,7 @@ class OffsetCommands(Generic[Owner]):
             yield
             for group in groups:
                 for among in group.offsets.slices():
-                    self._remove_left_offsets(group, among, appends.one())
+                    self._remove_left_offsets(group.group_id, group.offsets.remove(among), appends.one())
                     yield
             appends.end()
         finally:
@@ -224,14 +229,26 @@ class OffsetCommands(Generic[Owner]):
             del self._groups[group.group_id]
         self._append(records, {}, pending, on_stored)
 
-    def _remove_left_offsets(self, dead: Owner, among: Iterable[TopicPartition], on_stored: OnStored) -> None:
-        """A new group of the same name keeps its offsets: their records are in the log already."""
-        anew = self._groups.get(dead.group_id)
-        gone = dead.offsets.remove(among)
-        if anew is not None:
-            gone -= anew.offsets.known()
-        removed = dict.fromkeys(gone)
-        self._append(offset_records(dead.group_id, removed), {dead.group_id: removed}, {}, on_stored)
+    def _remove_left_offsets(self, group_id: str, left: Set[TopicPartition], on_stored: OnStored) -> None:
+        """A new group of the same name keeps its offsets: their records are in the log already. Those in flight may be
+        refused: then the old ones are still there, and are removed when that is known."""
+        anew = self._groups.get(group_id)
+        offsets = GroupOffsets() if anew is None else anew.offsets
+        removed = dict.fromkeys(left - offsets.known())
+        undecided = left & offsets.known() - offsets.durable.keys()
+
+        def on_done(error: ErrorCode, now_ms: int = 0) -> None:
+            if undecided and self._resigned:
+                on_stored(ErrorCode.NOT_COORDINATOR)
+            elif error or not undecided:
+                on_stored(COMMIT_APPEND_ERRORS.get(error, error))
+            else:
+                self._remove_left_offsets(group_id, undecided, on_stored)
+
+        if removed or not undecided:
+            self._append(offset_records(group_id, removed), {group_id: removed}, {}, on_done)
+        else:  # Appends end in their order, also one without records.
+            self._log.append([], on_done, irrevocable=True)
 
     def _deletion_error(self, group_id: str) -> ErrorCode:
         group = self._groups.get(group_id)

@@ -134,12 +134,11 @@ class Cursors:
         return found if ends_before else found._replace(entry_id=found.entry_id - 1)
 
     async def _end(self, topic: str, last: Position) -> _End:
+        if last.entry_id < 0:  # nothing is stored, perhaps in other ledgers than before: the topic may be made anew
+            return _End(last, await self._begin(topic), 0)
         known = self._ends.pop(topic, None)
         if known is None or known.last != last:
-            if last.entry_id < 0:  # nothing is stored
-                known = _End(last, await self._begin(topic), 0)
-            else:
-                known = _End(last, last, await self._entries.end(topic, last))
+            known = _End(last, last, await self._entries.end(topic, last))
         _remember(self._ends, topic, known, MAX_KNOWN_ENDS)
         return known
 

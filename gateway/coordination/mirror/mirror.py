@@ -114,6 +114,8 @@ class OffsetMirror:
     def partition_loaded(self, loaded: GroupPartition, deleted: Iterable[GroupTopicPartition]) -> None:
         """A coordinator has taken over groups: mirror, in the background, what is not mirrored yet."""
         self._cursors.forget()
+        self._reads.forget_all()
+        self._names.forget_all()
         keys = {MirrorKey(*key) for key in deleted}
         self._deleted |= keys
         self._spawn(self._compare(loaded, keys))

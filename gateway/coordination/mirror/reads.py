@@ -91,6 +91,11 @@ class SharedReads(Generic[T]):
         if (read := self._reads.get(topic)) is not None:
             read.moved.add(name)
 
+    def forget_all(self) -> None:
+        """Other gateways may have moved subscriptions."""
+        for topic, read in [*self._reads.items()]:
+            self._drop(topic, read)
+
     async def close(self) -> None:
         tasks = [read.task for read in self._reads.values()]
         for task in tasks:

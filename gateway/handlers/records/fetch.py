@@ -34,9 +34,9 @@ from gateway.handlers.records.fetch_bounds import (
     max_wait_ms,
     min_bytes,
 )
-from gateway.log.reading.log_start import START_AGE_S
+from gateway.handlers.records.rack_readers import find_reader
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.brokers import Brokers, check_leader, preferred_reader
+from gateway.requests.brokers import Brokers, check_leader
 from gateway.requests.call import Call
 from gateway.requests.cluster import Unread
 from gateway.requests.policy import ALL_ALLOWED
@@ -289,7 +289,7 @@ async def _open(call: Call[FetchRequest], part: FetchPartitionState) -> None:
             part.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if not part.error:
             part.log = await call.cluster.logs.open(topic, fetched.partition, whose=call.client.number)
-            _name_reader(call, topic, part)
+            find_reader(call, topic.name, part, _rack(call))
     except (KafkaError, PulsarError, TimeoutError) as error:
         part.error = fetch_error_code(error)
 
@@ -307,19 +307,10 @@ def _resolve(call: Call[FetchRequest], fetched: FetchedPartition) -> FetchPartit
         part.name, part.error = topic.name, _check(call, topic, fetched)
         if not part.error:
             part.log = call.cluster.logs.find(topic.name, fetched.partition)
-            _name_reader(call, topic, part)
+            find_reader(call, topic.name, part, _rack(call))
     if fetched.max_bytes < 0:
         part.error = ErrorCode.UNKNOWN_SERVER_ERROR
     return part
-
-
-def _name_reader(call: Call[FetchRequest], topic: Topic, part: FetchPartitionState) -> None:
-    """Only for an offset in range: a consumer that gets OFFSET_OUT_OF_RANGE from a reader returns to the leader."""
-    rack, offset, found = _rack(call), part.fetched.offset, part.log
-    if rack and found is not None and found.start.offset <= offset <= found.end_offset:
-        part.preferred_reader = preferred_reader(call, topic.name, part.fetched.partition, rack)
-        if part.preferred_reader is not None:  # the reader notices that the start has moved, and the leader must, too
-            found.start.refresh_ahead(START_AGE_S)
 
 
 def _check(call: Call[FetchRequest], topic: Topic, fetched: FetchedPartition) -> ErrorCode:

@@ -19,7 +19,10 @@ from tests.integration.confluent import (
     assigned,
     commit,
     committed,
+    consume,
     create_topic,
+    delete_records,
+    offsets_of,
     produce,
     read_all,
     take,
@@ -172,6 +175,33 @@ def test_consumers_read_from_their_own_rack(gateways: list[GatewayProcess], rack
         assert fetches[rack] > 2 * len(chosen)
     else:
         assert all(count > 0 for count in others.values()), fetches
+
+
+def test_deleted_records_do_not_come_back_when_a_reader_leads(gateways: list[GatewayProcess]) -> None:
+    """It has the log open since before the deletion, because it read for consumers of its rack."""
+    first, second = gateways
+    topic = led_by(first)
+    produce(first.bootstrap, topic, [Record(b"%d" % number) for number in range(20)])
+    consume(second.bootstrap, topic, 20, client_rack=RACKS[1])
+    delete_records(first.bootstrap, topic, 15)
+    first.stop()
+    wait_for(lambda: leads(second, topic), "the reader leads")
+    assert offsets_of(consume(second.bootstrap, topic, 5, offset=3, auto_offset_reset="earliest")) == [*range(15, 20)]
+    first.start()
+    first.wait_ready()
+
+
+def led_by(gateway: GatewayProcess) -> str:
+    """A topic with one partition."""
+    while True:
+        topic = unique_topic("racks")
+        create_topic(gateway.bootstrap, topic)
+        if leads(gateway, topic):
+            return topic
+
+
+def leads(gateway: GatewayProcess, topic: str) -> bool:
+    return leaders(gateway, topic)[0] == port(gateway)
 
 
 def test_a_deleted_topic_does_not_exist_at_any_gateway(gateways: list[GatewayProcess]) -> None:

@@ -206,6 +206,43 @@ def test_a_group_made_anew_keeps_what_it_commits_while_the_old_one_goes() -> Non
         assert {each: value.offset for each, value in coordinator.committed("large").items()} == dict.fromkeys(kept, 7)
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_refused_commit_of_the_group_made_anew_does_not_bring_the_old_offset_back(gone: bool) -> None:
+    """The deletion had left that offset to the commit, whose record was to follow it."""
+    h = with_groups()
+    deleted = delete_large(h)
+    refused = h.commit(7, partition=GROUPS - 1, group="large")
+    appended(h)
+    h.log.finish_one(h.now_ms, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert refused.answer == {TopicPartition("t", GROUPS - 1): ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    if gone:
+        h.coordinator.resign(h.now_ms)
+    h.finish_all()
+    assert deleted.answer == {"large": ErrorCode.NOT_COORDINATOR if gone else ErrorCode.NONE}
+    assert bool(reloaded(h).coordinator.committed("large")) == gone
+
+
+def test_a_log_without_room_keeps_no_offset_of_a_deleted_group() -> None:
+    """It refuses the commits of a whole slice of the old offsets, and nothing that the deletion needs."""
+    h = with_groups()
+    deleted = delete_large(h)
+    again = {TopicPartition("t", number): OffsetToCommit(7) for number in range(GROUPS - SLICE, GROUPS)}
+    h.commit(offsets=again, group="large")
+    h.finish_all(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert deleted.answer == {"large": ErrorCode.NONE}
+    assert not reloaded(h).coordinator.committed("large")
+
+
+def test_a_deletion_does_not_remove_a_commit_that_ends_after_its_coordinator_has_resigned() -> None:
+    h = with_groups()
+    delete_large(h)
+    h.commit(7, partition=GROUPS - 1, group="large")
+    appended(h)
+    h.coordinator.resign(h.now_ms)
+    h.finish_all()
+    assert reloaded(h).coordinator.committed("large")[TopicPartition("t", GROUPS - 1)].offset == 7
+
+
 def test_a_deletion_that_is_interrupted_says_so() -> None:
     h = with_groups()
     deleted = delete_large(h)

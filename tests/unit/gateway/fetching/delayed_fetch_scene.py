@@ -28,7 +28,7 @@ class FakeLog:
     def __init__(self, end_offset: int, memory_start: int = 0) -> None:
         self.start, self.end_offset = SimpleNamespace(offset=0), end_offset
         self.memory_start = memory_start
-        self.loaded = self.closed = False
+        self.loaded = self.closed = self.follows_leader = False
         self.waiters = FakeWaiters()
         self.refresh: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.owner_error: Exception | None = None

@@ -102,6 +102,15 @@ async def test_a_cursor_that_another_gateway_moved_on_is_moved_back() -> None:
     assert await offset_read_back(topic, "g") == 20
 
 
+async def test_an_empty_topic_that_was_made_anew() -> None:
+    """Pulsar names the same last entry as before: none."""
+    cursors = cursors_of(topic := FakeTopic([[]]))
+    await move(cursors, "g", 5)
+    topic.ledgers, topic.cursors = FakeTopic([[], []]).ledgers[1:], {}
+    await move(cursors, "g", 7)
+    assert topic.cursors["g"] == (Position(topic.ledgers[0].ledger_id, -1), {"kafka.offset": 7})
+
+
 async def test_names_of_a_partition_that_was_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """The part of the admin API that reads the metadata store fails in this case."""
     topic = FakeTopic(TENS)

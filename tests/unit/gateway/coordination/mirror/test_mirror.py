@@ -213,6 +213,15 @@ async def test_what_another_gateway_moved_meanwhile_is_looked_at_again(harness: 
     assert harness.cursors.reads["t-0"] == before + 1
 
 
+async def test_what_another_gateway_deleted_meanwhile_is_looked_at_again(harness: Harness) -> None:
+    """Its subscriptions were read for another group, just before the group came here."""
+    harness.cursors.offsets = {("t-0", "g"): 7, ("t-0", "other"): 3}
+    assert await harness.mirror.offsets("other", {T0: NO_OFFSET}) == {T0: 3}
+    del harness.cursors.offsets["t-0", "g"]
+    harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator({})), [])
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {}
+
+
 async def test_removed_offsets_are_not_forgotten_though_there_is_much_to_do(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,13 +37,13 @@ async def row(reply: Reply) -> Any:
 
 def ask(
     offset: int, *, rack: str = "", opened: bool = True, doubtful: bool = False, max_wait_ms: int = 0,
-    policy: Policy = ALL_ALLOWED,
+    policy: Policy = ALL_ALLOWED, partition: int = OWN,
 ) -> tuple[Reply, FakeLog]:  # fmt: skip
     log = FakeLog(9)
     log.start = SimpleNamespace(offset=5, refresh_ahead=Mock())
     log.refresh.set_result(None)
     logs = SimpleNamespace(find=lambda *_: log if opened else None, open=lambda *_, **__: asyncio.sleep(0, log))
-    topic = SimpleNamespace(name="t", partitions=OWN + 1)
+    topic = SimpleNamespace(name="t", partitions=READER + 1)
     fleet = racked_fleet({OWN: "a", READER: "b"})
     if doubtful:
         cast(Any, fleet._membership).holds_lease = lambda _now_ms: False
@@ -61,7 +61,7 @@ def ask(
         client_id="test", count_error=lambda code: None, audit_denied=lambda *right: None,
         client=SimpleNamespace(number=1),
     )  # fmt: skip
-    part = FetchedPartition("t", OWN, offset, 1 << 20, -1, -1)
+    part = FetchedPartition("t", partition, offset, 1 << 20, -1, -1)
     return fetch.fetch(cast(Any, call), [part], None), log
 
 
@@ -70,6 +70,8 @@ def ask(
 async def test_a_consumer_is_sent_to_its_rack(offset: int, opened: bool) -> None:
     row, log = await fetched(offset, opened=opened)
     assert (row.error_code, row.preferred_read_replica, row.records.size_bytes) == (ErrorCode.NONE, READER, 0)
+    assert (row.log_start_offset, row.last_stable_offset, row.high_watermark) == (5, 9, 9), "as in Kafka"
+    assert not log.follows_leader
     log.start.refresh_ahead.assert_called_once()
 
 
@@ -85,6 +87,17 @@ async def test_the_leader_itself_says_that_an_offset_is_out_of_range(offset: int
     """A consumer that gets the error from another gateway retries at the leader, before it resets its offset."""
     row, _ = await fetched(offset, opened=opened)
     assert (row.error_code, row.preferred_read_replica) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize(("offset", "times"), [(5, 1), (8, 1), (9, 0)])
+async def test_a_reader_looks_for_what_the_leader_has_deleted(offset: int, times: int, opened: bool) -> None:
+    """Nobody asks it for the start of the log."""
+    reply, log = ask(offset, rack="a", opened=opened, partition=READER)
+    found = await row(reply)
+    assert (found.error_code, found.preferred_read_replica) == (ErrorCode.NONE, -1)
+    assert log.start.refresh_ahead.call_count == times
+    assert log.follows_leader
 
 
 async def test_one_that_may_not_lead_any_more_calls_no_offset_out_of_range() -> None:
