@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from uuid import UUID
 
 import structlog
 
@@ -34,7 +35,8 @@ log = structlog.get_logger()
 class _Led:
     """A log that this gateway leads."""
 
-    def __init__(self, cleaner: LogCleaner) -> None:
+    def __init__(self, topic_id: UUID, cleaner: LogCleaner) -> None:
+        self.topic_id = topic_id
         self.cleaner = cleaner
         self.asked: Position | None = None
         """Its last entry when its size was last read from Pulsar."""
@@ -76,7 +78,7 @@ class Cleaning:
 
     async def check(self) -> None:
         now_led = [*self._find_led()]
-        self._led = {key: self._known(key, opened) for key, _, opened in now_led}
+        self._led = {key: self._known(key, topic.topic_id, opened) for key, topic, opened in now_led}
         for key, topic, _ in now_led:
             led = self._led[key]
             if led.is_due:
@@ -90,8 +92,10 @@ class Cleaning:
             if self._fleet.role(*key) is PartitionRole.LEADING:
                 yield key, topic, opened
 
-    def _known(self, key: tuple[str, int], opened: PartitionLog) -> _Led:
-        known = self._led.get(key) or _Led(LogCleaner(opened))
+    def _known(self, key: tuple[str, int], topic_id: UUID, opened: PartitionLog) -> _Led:
+        known = self._led.get(key)
+        if known is None or known.topic_id != topic_id:  # or the topic was made anew
+            return _Led(topic_id, LogCleaner(opened))
         known.cleaner.partition_log = opened  # the log may have been opened again
         return known
 

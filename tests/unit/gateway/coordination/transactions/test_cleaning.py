@@ -95,12 +95,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return found
 
 
-def new_cleaning(logs: Logs, metrics: Metrics, *, has_compaction_keys: bool = True) -> Cleaning:
+def new_topic(topic_id: int = 1, *, has_compaction_keys: bool = True) -> Topic:
     configs = {"cleanup.policy": "compact", "delete.retention.ms": "7", "min.compaction.lag.ms": "8"}
-    topic = Topic(
-        "t", "t", UUID(int=1), 10, True, configs, 0.0, messages_only=True, has_transactions=True,
+    return Topic(
+        "t", "t", UUID(int=topic_id), 10, True, configs, 0.0, messages_only=True, has_transactions=True,
         has_compaction_keys=has_compaction_keys,
     )  # fmt: skip
+
+
+def new_cleaning(logs: Logs, metrics: Metrics, *, has_compaction_keys: bool = True) -> Cleaning:
+    topic = new_topic(has_compaction_keys=has_compaction_keys)
     return Cleaning(Led(), cast(LogRegistry, logs), lambda _: topic, metrics)
 
 
@@ -176,3 +180,16 @@ async def test_one_that_cannot_be_cleaned_delays_no_other_and_is_tried_ever_less
     await found.check()
     assert FakeCleaner.cleaned[2:] == ["p1"]
     assert uncleanable(metrics) == 0
+
+
+async def test_a_topic_that_was_made_anew_does_not_wait_for_the_old_one(clock: SimpleNamespace) -> None:
+    topic = new_topic()
+    found = Cleaning(Led(), cast(LogRegistry, Logs()), lambda _: topic, Metrics())
+    FakeCleaner.errors["p1"] = SharedKeysError()
+    await found.check()
+    FakeCleaner.errors.clear()
+    await found.check()
+    assert "p1" not in FakeCleaner.cleaned
+    topic = new_topic(topic_id=2)
+    await found.check()
+    assert FakeCleaner.cleaned == ["p0", "p2", "p0", "p1", "p2"]
