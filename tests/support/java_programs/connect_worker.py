@@ -60,8 +60,8 @@ class ConnectWorker:
     def start(self, within_s: float) -> None:
         """Returns when the worker is a member of its group and answers."""
         jars = f"{classpath('kafka')}:{artifact_classpath('org.apache.kafka', 'connect-file', VERSION)}"
-        log4j = f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}"
-        command = [java_executable(), *JVM_OPTIONS, log4j, "-cp", jars, WORKER, str(self._config)]
+        options = [f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}", f"-Djava.io.tmpdir={self._config.parent}"]
+        command = [java_executable(), *JVM_OPTIONS, *options, "-cp", jars, WORKER, str(self._config)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(bound(command), stdout=log, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + within_s

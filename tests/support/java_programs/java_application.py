@@ -16,14 +16,15 @@ JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j.configur
 
 
 class JavaApplication:
-    """Its log and its classes are in `work_dir`. As a context, it is killed at the end."""
+    """All its files are in `work_dir`. As a context, it is killed at the end."""
 
     def __init__(self, work_dir: Path, source: Path, classpath: str, jvm_options: Sequence[str]) -> None:
         self._source = source
         self._log = work_dir / f"{source.stem}.log"
         self._classes = work_dir / f"{source.stem}-classes"
         self._classpath = classpath
-        self._java = [java_executable(), *JVM_OPTIONS, *jvm_options, "-cp", f"{self._classes}:{classpath}", source.stem]
+        options = [*JVM_OPTIONS, *jvm_options, f"-Djava.io.tmpdir={work_dir}"]  # what is killed removes no files
+        self._java = [java_executable(), *options, "-cp", f"{self._classes}:{classpath}", source.stem]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

@@ -67,7 +67,8 @@ class JavaClients:
         return [*self._java(CLIENTS[-1]), "GroupMember", bootstrap, group, topic, *options]
 
     def _java(self, client: JavaClient) -> list[str]:
-        return [java_executable(), *JVM_OPTIONS, "-cp", f"{self._compiled(client)}:{_classpath(client)}"]
+        options = [*JVM_OPTIONS, f"-Djava.io.tmpdir={self._work_dir}"]
+        return [java_executable(), *options, "-cp", f"{self._compiled(client)}:{_classpath(client)}"]
 
     def _compiled(self, client: JavaClient) -> Path:
         classes = self._work_dir / client.version
