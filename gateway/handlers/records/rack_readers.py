@@ -30,7 +30,7 @@ def _name_reader(call: Call, topic: str, part: FetchPartitionState, rack: str) -
 
 
 def _read_for_leader(part: FetchPartitionState) -> None:
-    """The leader alone is told to delete records, and asked for the start. Here nobody else looks at it."""
+    """DeleteRecords and ListOffsets go to the leader. So here only fetches make the gateway look for a new log start."""
     found = part.log
     if found is not None:
         found.follows_leader = True
