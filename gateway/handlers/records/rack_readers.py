@@ -30,7 +30,7 @@ def _name_reader(call: Call, topic: str, part: FetchPartitionState, rack: str) -
 
 
 def _read_for_leader(part: FetchPartitionState) -> None:
-    """DeleteRecords and ListOffsets go to the leader. So here only fetches make the gateway look for a new log start."""
+    """DeleteRecords and ListOffsets go to the leader. So here only fetches have the log start looked up."""
     found = part.log
     if found is not None:
         found.follows_leader = True
