@@ -359,12 +359,15 @@ class LogTransactions:
         while not self.loaded:
             last, self._next_offset = self._end.last, self._end.next_offset
             self._held = []
-            if last.entry_id < 0 and self._cleaned.place is not None:
-                last = await self._scan_compacted(self._next_offset)
+            cleaned, was_read = self._cleaned.place, True
+            if last.entry_id < 0 and cleaned is not None:
+                last = await self._scan_compacted(cleaned.offset, self._next_offset)
             elif self._position < last and await self._may_hold_transactions():
                 await self._scan(last)
-                if self._cleaned.compacted and await self._begin_where_cleaned(read_meanwhile=True):
-                    continue
+            else:
+                was_read = False
+            if was_read and self._cleaned.compacted and await self._begin_where_cleaned(read_meanwhile=True):
+                continue
             self._position = last
             if self._held is not None:
                 for entry in self._held:
@@ -378,14 +381,13 @@ class LogTransactions:
             self._take(entry)
             self._position = entry.position
 
-    async def _scan_compacted(self, end_offset: int) -> Position:
+    async def _scan_compacted(self, reached: int, end_offset: int) -> Position:
         """Read a log of which retention has left only what was compacted before. Returns the last entry that was read.
 
-        An open transaction stays open only if the compacted entries reach up to the log's end: Pulsar's truncation may
-        have deleted its marker, which was not compacted yet.
+        The state covers the offsets below `reached`. An open transaction stays open only if the compacted entries reach
+        up to the log's end: Pulsar's truncation may have deleted its marker, which was not compacted yet.
         """
         last = await self._resources.client.last_position(self._topic, read_compacted=True)
-        reached = self._cleaned.place.offset if self._cleaned.place is not None else 0
         async for entry in scan_events(self._resources, self._topic, self._position, last, compacted=True):
             if entry.next_offset > end_offset:  # written since: it is in `_held`
                 break

@@ -367,9 +367,7 @@ def _size(messages: Messages) -> int:
     return len(messages.payload if isinstance(messages, EncodedEntry) else messages)
 
 
-def _encoded(
-    group: list[PendingBatch], data: Buffer, is_compacted: Callable[[], bool]
-) -> tuple[Buffer, bytes]:
+def _encoded(group: list[PendingBatch], data: Buffer, is_compacted: Callable[[], bool]) -> tuple[Buffer, bytes]:
     """The payload of an entry, and the fields of its metadata."""
     first = group[0].messages
     if first is None:

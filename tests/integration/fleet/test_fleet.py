@@ -40,6 +40,8 @@ PARTITIONS = 8
 NOT_LEADER_OR_FOLLOWER, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 6, 15, 16
 OFFSETS_TOPIC = "__consumer_offsets"
 RACKS = ("first", "second")
+MOST_TOPICS = 50
+"""Each is led by either gateway with the same probability."""
 
 
 @pytest.fixture(scope="module")
@@ -185,19 +187,23 @@ def test_deleted_records_do_not_come_back_when_a_reader_leads(gateways: list[Gat
     consume(second.bootstrap, topic, 20, client_rack=RACKS[1])
     delete_records(first.bootstrap, topic, 15)
     first.stop()
-    wait_for(lambda: leads(second, topic), "the reader leads")
-    assert offsets_of(consume(second.bootstrap, topic, 5, offset=3, auto_offset_reset="earliest")) == [*range(15, 20)]
-    first.start()
-    first.wait_ready()
+    try:
+        wait_for(lambda: leads(second, topic), "the reader leads")
+        found = consume(second.bootstrap, topic, 5, offset=3, auto_offset_reset="earliest")
+    finally:
+        first.start()
+        first.wait_ready()
+    assert offsets_of(found) == [*range(15, 20)]
 
 
 def led_by(gateway: GatewayProcess) -> str:
     """A topic with one partition."""
-    while True:
+    for _ in range(MOST_TOPICS):
         topic = unique_topic("racks")
         create_topic(gateway.bootstrap, topic)
         if leads(gateway, topic):
             return topic
+    raise AssertionError("the gateway leads none of the topics")
 
 
 def leads(gateway: GatewayProcess, topic: str) -> bool:

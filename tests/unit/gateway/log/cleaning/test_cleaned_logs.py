@@ -99,6 +99,27 @@ async def test_an_entry_is_written_while_compacted_ones_are_read(no_settling: No
         assert await decided(log) == (6, [(2, 2), (1, 4)])
 
 
+async def test_compacted_entries_are_cleaned_while_they_are_read(no_settling: None) -> None:
+    """Without the markers, what was committed would seem to be open."""
+    scene = await scene_with_transactions()
+    log = await with_compacted_entries_only(scene)
+    looked = scene.topic.managed_ledger_properties
+
+    async def then_cleaned(topic: str) -> dict[str, str]:
+        scene.topic.managed_ledger_properties = looked  # type: ignore[method-assign]
+        found = dict(await looked(topic))
+        shared = shared_on(scene.topic)
+        await write_cleaned(shared.resources, "topic", Checkpoint(scene.topic.entries[5][0], 6, {}))
+        compacted_away(scene, 2, 3, 5)
+        return found
+
+    scene.topic.managed_ledger_properties = then_cleaned  # type: ignore[method-assign]
+    async with asyncio.timeout(5):
+        await log.transactions.prepare_to_read(0)
+        assert await decided(log) == (6, [])
+    assert list(log.transactions.open) == [3]
+
+
 async def test_truncation_has_deleted_a_commit_marker(no_settling: None) -> None:
     """What the transaction has written stays readable."""
     scene = await scene_with_transactions()
