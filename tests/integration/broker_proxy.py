@@ -1,13 +1,18 @@
-"""A broker's binary protocol behind a proxy that can leave one topic's commands unanswered."""
+"""A broker's binary protocol behind proxies: one leaves a topic's commands unanswered, one loses connections."""
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+from protocol.pulsar.pulsar_commands_pb2 import BaseCommand
 from tests.support.tcp_proxy import Direction, Stream, TcpProxy, pass_bytes
+
+BEFORE_CLOSING_S = 0.2
+"""So long, the client of a broken connection still sends."""
 
 
 class BrokerProxy:
@@ -36,10 +41,60 @@ class BrokerProxy:
 
     async def _pass_commands(self, client: Stream, broker: Stream) -> None:
         while True:
-            size = await client.reader.readexactly(4)
-            frame = await client.reader.readexactly(struct.unpack(">I", size)[0])
+            size, frame = await _read_frame(client)
             if any(topic.encode() in frame for topic in self.unserved):
                 self.dropped += 1
                 continue
             broker.writer.write(size + frame)
             await broker.writer.drain()
+
+
+class LosingBrokerProxy:
+    """Forwards everything, on all connections, until an entry is to be lost: its connection is closed then, and what
+    was sent over it from this entry on is lost."""
+
+    def __init__(self, service_url: str) -> None:
+        address = urlsplit(service_url)
+        assert address.hostname and address.port
+        self._proxy = TcpProxy((address.hostname, address.port), self._directions)
+        self.losing = b""
+        """Part of an entry that is to be lost; empty again when it was. Empty: none."""
+        self.service_url = ""
+
+    @contextmanager
+    def running(self) -> Iterator[LosingBrokerProxy]:
+        with self._proxy.running() as port:
+            self.service_url = f"pulsar://127.0.0.1:{port}"
+            yield self
+
+    def _directions(self, client: Stream, broker: Stream) -> tuple[Direction, Direction]:
+        return self._pass_commands(client, broker), self._pass_answers(broker, client)
+
+    async def _pass_commands(self, client: Stream, broker: Stream) -> None:
+        while True:
+            size, frame = await _read_frame(client)
+            if self.losing and self.losing in frame:
+                await asyncio.sleep(BEFORE_CLOSING_S)
+                self.losing = b""
+                return
+            broker.writer.write(size + frame)
+            await broker.writer.drain()
+
+    async def _pass_answers(self, broker: Stream, client: Stream) -> None:
+        """Responses to lookups name the proxy."""
+        while True:
+            size, frame = await _read_frame(broker)
+            command_bytes = struct.unpack_from(">I", frame)[0]
+            command = BaseCommand.FromString(frame[4 : 4 + command_bytes])
+            if command.type == BaseCommand.LOOKUP_RESPONSE and command.lookup_topic_response.broker_service_url:
+                command.lookup_topic_response.broker_service_url = self.service_url
+                data = command.SerializeToString()
+                size, frame = struct.pack(">I", 4 + len(data)), struct.pack(">I", len(data)) + data
+            client.writer.write(size + frame)
+            await client.writer.drain()
+
+
+async def _read_frame(source: Stream) -> tuple[bytes, bytes]:
+    """The length, and what follows it."""
+    size = await source.reader.readexactly(4)
+    return size, await source.reader.readexactly(struct.unpack(">I", size)[0])

@@ -336,9 +336,21 @@ class Appender:
             return None
         return self._forget(sequence_id)
 
-    def abandon_in_flight(self) -> list[SentEntry]:
-        """Remove and return what a lost producer had in flight, after the log's end has been read."""
-        abandoned = list(self._in_flight.values())
+    def send_again(self) -> list[PendingBatch]:
+        """Queue what a lost producer had in flight, in front of the rest. The log was read to its end: it is not there.
+
+        Returns the removed batches that need the lease, if it has expired.
+        """
+        batches = self.abandon_in_flight()
+        self._queue[:0] = batches
+        self._queued_bytes += sum(batch.size_bytes for batch in batches)
+        if self._queued_bytes > self._limits.append_max_queued_bytes // 2:
+            self._set_room(has_room=False)
+        return [] if self._may_send_idempotent() else self._take_those(lambda batch: batch.leased)
+
+    def abandon_in_flight(self) -> list[PendingBatch]:
+        """Remove and return what is in flight."""
+        abandoned = [batch for sent in self._in_flight.values() for batch in sent.batches]
         self._in_flight.clear()
         self._in_flight_bytes = 0
         return abandoned

@@ -1,7 +1,7 @@
 """Writing to one log: batches are checked, queued and sent, and their clients get the outcome.
 
 When Pulsar loses the producer, entries in flight may or may not be in the log. The new producer continues where the
-lost one stopped, and the log is read to its end before anything is sent.
+lost one stopped, and the log is read to its end before anything is sent. What is not in the log is sent again, first.
 """
 
 from __future__ import annotations
@@ -200,13 +200,9 @@ class LogWriter:
         self._supply.lost(error)
 
     async def _resolve_in_flight(self) -> None:
+        """Find the entries of a lost producer in the log. Those that are not there will not be: they are sent again."""
         await self._read_what_others_sent()
-        self._refuse_in_flight()
-
-    def _refuse_in_flight(self) -> None:
-        """Refuse what was in flight: it is not in the log and will not be."""
-        batches = [batch for sent in self._appender.abandon_in_flight() for batch in sent.batches]
-        self._refuse(batches, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._refuse(self._appender.send_again(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     # Closing
 
@@ -227,7 +223,7 @@ class LogWriter:
         except PulsarError as error:
             log.info("producer not closed properly", topic=self._topic, error=str(error))
         self._appender.fail_queued(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        self._refuse_in_flight()
+        self._refuse(self._appender.abandon_in_flight(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
 
 def _is_final(error: Exception) -> bool:

@@ -35,7 +35,7 @@ class ProducerSupply:
         resolve_in_flight: Callable[[], Awaitable[None]],
         names: WriterNames,
     ) -> None:
-        """``resolve_in_flight`` finds out what a lost producer had in flight: each entry is then written or refused.
+        """``resolve_in_flight`` finds out what a lost producer had in flight: entries that were not written are queued.
 
         It is called while the new producer is open and not yet used: no entry of the lost one can arrive any more.
         """

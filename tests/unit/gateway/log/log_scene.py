@@ -35,7 +35,10 @@ class Scene:
     def __init__(self) -> None:
         self.topic = FakeTopic()
         limits = Limits(refresh_timeout_ms=10_000)
-        shared = Shared(cast(PulsarClient, self.topic), cast(AdminClient, self.topic), limits, Metrics(), lambda: True)
+        self.leads = True
+        """No other gateway can be the leader."""
+        pulsar, admin = cast(PulsarClient, self.topic), cast(AdminClient, self.topic)
+        shared = Shared(pulsar, admin, limits, Metrics(), lambda: self.leads)
         self.log = PartitionLog("topic", shared, LogBounds(Position(-1, -1), 0, 0))
 
     @property

@@ -193,7 +193,7 @@ async def test_a_log_that_is_used_again_while_others_are_closed_stays(scene: Sce
     SlowProducer.forgotten = asyncio.Event()
     logs = [await scene.registry.open(TOPIC, partition) for partition in range(100)]
     for opened in logs:
-        opened.reader.last_used -= 10_000
+        opened.reader.last_used = opened.writer.last_used = opened.last_used - 10_000
     closing = asyncio.ensure_future(scene.registry.close_idle())
     await asyncio.sleep(0)
     logs[-1].reader.read(0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 from gateway.config.limits import Limits
@@ -29,9 +30,9 @@ def transactional(producer_id: int, sequence: int, epoch: int = 0, count: int = 
     )
 
 
-def shared_on(topic: FakeTopic, limits: Limits | None = None) -> Shared:
+def shared_on(topic: FakeTopic, limits: Limits | None = None, leads: Callable[[], bool] = lambda: True) -> Shared:
     limits = limits or Limits(refresh_timeout_ms=10_000)
-    return Shared(cast(PulsarClient, topic), cast(AdminClient, topic), limits, Metrics(), lambda: True)
+    return Shared(cast(PulsarClient, topic), cast(AdminClient, topic), limits, Metrics(), leads)
 
 
 class TransactionScene:
@@ -40,6 +41,8 @@ class TransactionScene:
     def __init__(self) -> None:
         self.topic = FakeTopic()
         self.limits: Limits | None = None
+        self.leads = True
+        """No other gateway can be the leader."""
         self.compacted = False
         self.sequences: dict[tuple[int, int], int] = {}
         self.log: PartitionLog
@@ -50,7 +53,8 @@ class TransactionScene:
         """The log of another gateway."""
         client, admin = cast(PulsarClient, self.topic), cast(AdminClient, self.topic)
         bounds = await read_bounds(client, admin, "topic")
-        return PartitionLog("topic", shared_on(self.topic, self.limits), bounds, lambda: self.compacted)
+        shared = shared_on(self.topic, self.limits, lambda: self.leads)
+        return PartitionLog("topic", shared, bounds, lambda: self.compacted)
 
     async def lead(self) -> None:
         self.log = await self.opened()
