@@ -38,11 +38,11 @@ def lose_a_region(lab: Lab) -> Row:
     lab.cluster.up()
     home_s = until(lambda: expected <= all_values(lab, "eu", topic).keys(), "all of both is in eu", HOME_S)
     for region, writer in writers.items():
-        check(history_in(lab, region, topic, writer), Allowed(copies=True))
+        check(history_in(lab, region, topic, writer), Allowed(copies=True), where=f"{region}'s own records")
     writes = [write for writer in writers.values() for write in writer.writes]
     logs = {region: history_in(lab, region, topic, writers[region]).logs for region in writers}
-    for log in logs.values():
-        check(History(writes, log), Allowed(copies=True, other_offsets=True))
+    for region, log in logs.items():
+        check(History(writes, log), Allowed(copies=True, other_offsets=True), where=f"everything, in {region}")
     doubled = sum(all_values(lab, "us", topic).values()) - len(all_values(lab, "us", topic))
     return {
         "acknowledged": str(len(expected)),

@@ -131,10 +131,10 @@ class Allowed(NamedTuple):
 STRICT = Allowed()
 
 
-def check(history: History, allowed: Allowed = STRICT) -> None:
+def check(history: History, allowed: Allowed = STRICT, *, where: str = "") -> None:
     """Raises AssertionError with the first violations of each kind."""
     found = [text for rule in violations(history, allowed).values() for text in itertools.islice(rule, SHOWN)]
-    assert not found, "\n".join(found)
+    assert not found, "\n".join([where, *found])
 
 
 def violations(history: History, allowed: Allowed = STRICT) -> Mapping[str, Iterator[str]]:
