@@ -13,6 +13,8 @@ from tests.support.tcp_proxy import Direction, Stream, TcpProxy, pass_bytes
 
 BEFORE_CLOSING_S = 0.2
 """So long, the client of a broken connection still sends."""
+BEFORE_USE_S = 0.1
+"""A gateway has opened a producer within this time, and still waits before it uses it in place of a lost one."""
 
 
 class BrokerProxy:
@@ -59,6 +61,8 @@ class LosingBrokerProxy:
         self._proxy = TcpProxy((address.hostname, address.port), self._directions)
         self.losing = b""
         """Part of an entry that is to be lost; empty again when it was. Empty: none."""
+        self.losing_producers = 0
+        """So many connections are lost, too, each after the next producer was opened on it, and before it is used."""
         self.service_url = ""
 
     @contextmanager
@@ -79,6 +83,10 @@ class LosingBrokerProxy:
                 return
             broker.writer.write(size + frame)
             await broker.writer.drain()
+            if self.losing_producers and not self.losing and _opens_producer(frame):
+                self.losing_producers -= 1
+                await asyncio.sleep(BEFORE_USE_S)
+                return
 
     async def _pass_answers(self, broker: Stream, client: Stream) -> None:
         """Responses to lookups name the proxy."""
@@ -92,6 +100,10 @@ class LosingBrokerProxy:
                 size, frame = struct.pack(">I", 4 + len(data)), struct.pack(">I", len(data)) + data
             client.writer.write(size + frame)
             await client.writer.drain()
+
+
+def _opens_producer(frame: bytes) -> bool:
+    return BaseCommand.FromString(frame[4 : 4 + struct.unpack_from(">I", frame)[0]]).type == BaseCommand.PRODUCER
 
 
 async def _read_frame(source: Stream) -> tuple[bytes, bytes]:

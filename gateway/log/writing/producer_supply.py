@@ -10,8 +10,9 @@ from functools import partial
 import structlog
 
 from gateway.background import run_shared
+from gateway.backoff import Backoff, retried
 from gateway.log.opening_turns import HOLD_AGAIN_S, OpeningTurns
-from gateway.log.patience import Patience
+from gateway.log.patience import MAX_PATIENCE_S, Patience
 from gateway.log.writing.appender import Appender
 from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames, fence_writers
 from gateway.pulsar.client import PulsarClient
@@ -19,6 +20,8 @@ from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.producer import Producer
 
 RETRY_S = 1.0
+AGAIN_S, AGAIN_MAX_S = 0.05, 1.0
+"""The pauses before another producer is opened because the new one was lost at once."""
 
 log = structlog.get_logger()
 
@@ -80,14 +83,19 @@ class ProducerSupply:
             self._opening.cancel()
 
     async def _supply(self) -> None:
+        """A producer may be lost before it is used, or while the log is read. What waits is not refused for that:
+        clients that are not idempotent would write their next batches first."""
         try:
-            producer = await self._open()
+            producer = await retried(self._open, self._try_again, Backoff(AGAIN_S, AGAIN_MAX_S), MAX_PATIENCE_S)
         except Exception as error:
             self._opening = None
             self._failed(error)
             raise
         self._opening = None  # from here on, the producer may be lost
         self._appender.use(producer)
+
+    def _try_again(self, error: Exception) -> bool:
+        return isinstance(error, PulsarError) and error.retriable and not self._stopped
 
     async def _open(self) -> Producer:
         appender = self._appender

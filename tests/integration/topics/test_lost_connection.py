@@ -66,6 +66,19 @@ def test_what_was_in_flight_is_written_in_order(gateway: GatewayProcess, proxy: 
 
 
 @pytest.mark.parametrize("kind", PRODUCERS)
+def test_the_connection_is_lost_again_at_once(gateway: GatewayProcess, proxy: LosingBrokerProxy, kind: str) -> None:
+    """What was in flight, and what waits, is kept until a producer can be used."""
+    topic = unique_topic("lost-again")
+    create_topic(gateway.bootstrap, topic)
+
+    def lose() -> None:
+        proxy.losing, proxy.losing_producers = topic.encode(), 2
+
+    check_order(gateway, topic, kind, lose)
+    wait_for(lambda: not proxy.losing_producers, "producers were lost")
+
+
+@pytest.mark.parametrize("kind", PRODUCERS)
 def test_an_unloaded_topic(gateway: GatewayProcess, pulsar: PulsarStandalone, kind: str) -> None:
     topic = unique_topic("unloaded")
     create_topic(gateway.bootstrap, topic)

@@ -27,6 +27,7 @@ def no_pauses() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(producer_supply, "LATE_ARRIVAL_S", 0)
         patch.setattr(producer_supply, "RETRY_S", 0)
+        patch.setattr(producer_supply, "AGAIN_S", 0)
         patch.setattr(known_producers, "LATE_ARRIVAL_S", math.inf)
         patch.setattr(drained, "DRAIN_PAUSE_S", 0)
         patch.setattr(tail_follower, "RETRY_MS", 0)

@@ -153,14 +153,37 @@ async def test_a_new_producer_that_is_lost_while_the_log_is_read_is_not_used(
 
     monkeypatch.setattr(scene.topic, "internal_stats", lose_new_producer)
     scene.producer.lose()
-    await answered(first)
+    (await opened_again(scene, 3)).write_and_confirm(1)
+    assert await answered(first) == (1, None)
+    assert [producer.closed for producer in scene.topic.producers] == [True, True, False]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_what_waits_is_kept_when_a_new_producer_is_lost_at_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """A refused batch would be sent again behind the next ones, by a client that is not idempotent."""
+    monkeypatch.setattr(producer_supply, "AGAIN_S", 0.0)
+    first = scene.append(3)
     await let_callbacks_run()
-    await scene.log.prepare(PLAIN, 1)
-    second = scene.append()
+    waiting = scene.append(2)
+    losses, resolve = iter(range(times)), scene.log.writer._supply._resolve_in_flight
+
+    async def resolve_and_lose() -> None:
+        await resolve()  # what was in flight waits, too
+        if next(losses, None) is not None:
+            scene.producer.lose()
+
+    monkeypatch.setattr(scene.log.writer._supply, "_resolve_in_flight", resolve_and_lose)
+    scene.producer.lose()
+    producer = await opened_again(scene, 2 + times)
+    late = scene.append(1)
+    [sequence_id] = producer.sent
+    producer.write_and_confirm(sequence_id)
+    assert [await answered(first), await answered(waiting)] == [(1, None), (4, None)]
     await let_callbacks_run()
-    assert not scene.producer.closed
-    scene.producer.write_and_confirm(1)
-    assert await answered(second) == (1, None)
+    producer.write_and_confirm(sequence_id + 1)
+    assert await answered(late) == (6, None)
 
 
 async def test_a_new_producer_is_closed_when_the_log_cannot_be_read(
