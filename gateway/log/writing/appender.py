@@ -34,13 +34,17 @@ UNANSWERED_S = 0.05
 between the end of a lease and the eviction of its holder (`coordinator/fleet/times.py`)."""
 LARGE_BATCH_BYTES = 16 * 1024
 """From this amount of queued data on, batches no longer wait to share an entry."""
+MAX_LOSSES = 5
+"""After so many producers that were lost with a batch as the first one that they had not written, it is not sent again:
+brokers may close the connection because of it. What waits behind it would not be written either."""
 
 
 class PendingBatch:
     """One produced batch until its offset is known."""
 
     __slots__ = (
-        "count", "data", "done", "is_removal", "is_transactional", "leased", "messages", "sequenced", "size_bytes",
+        "count", "data", "done", "is_removal", "is_transactional", "leased", "losses", "messages", "sequenced",
+        "size_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +75,8 @@ class PendingBatch:
         without knowing this one."""
         self.is_removal = is_removal
         """It holds tombstones of compaction keys."""
+        self.losses = 0
+        """The number of lost producers that had this batch as the first one in flight."""
         self.done = done
 
 
@@ -339,14 +345,18 @@ class Appender:
     def send_again(self) -> list[PendingBatch]:
         """Queue what a lost producer had in flight, in front of the rest. The log was read to its end: it is not there.
 
-        Returns the removed batches that need the lease, if it has expired.
+        Returns the removed batches that must not be sent: those with MAX_LOSSES, and, if the lease has expired, those
+        that need it.
         """
+        for batch in next(iter(self._in_flight.values())).batches if self._in_flight else ():
+            batch.losses += 1
         batches = self.abandon_in_flight()
         self._queue[:0] = batches
         self._queued_bytes += sum(batch.size_bytes for batch in batches)
         if self._queued_bytes > self._limits.append_max_queued_bytes // 2:
             self._set_room(has_room=False)
-        return [] if self._may_send_idempotent() else self._take_those(lambda batch: batch.leased)
+        has_lease = self._may_send_idempotent()
+        return self._take_those(lambda batch: batch.losses >= MAX_LOSSES or (batch.leased and not has_lease))
 
     def abandon_in_flight(self) -> list[PendingBatch]:
         """Remove and return what is in flight."""

@@ -17,6 +17,7 @@ from gateway.log.opening_turns import OpeningTurns
 from gateway.log.partition_log import PartitionLog
 from gateway.log.shared import Shared
 from gateway.log.writing import producer_supply, writer_names
+from gateway.log.writing.appender import MAX_LOSSES
 from gateway.log.writing.writer_names import fence_writers
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin.client import AdminClient
@@ -128,6 +129,26 @@ async def test_without_the_lease_batches_of_idempotent_producers_are_not_sent_ag
     again = await append(scene, 7, 0)
     scene.producer.write_and_confirm(3)
     assert await answered(again) == (3, None)
+
+
+async def test_a_batch_with_which_producers_are_lost_does_not_stop_the_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker closes the connection each time it gets this batch."""
+    monkeypatch.setattr(producer_supply, "LATE_ARRIVAL_S", 0.0)
+    bad = await append(scene, 7, 0)
+    for number in range(MAX_LOSSES):
+        assert not bad
+        if number == 1:
+            follower, other = await append(scene, 7, 1), scene.append(2)
+        (await opened_again(scene, number + 1)).lose()
+    producer = await opened_again(scene, MAX_LOSSES + 1)
+    for refused in (bad, follower):
+        assert error_code(cast(Exception, (await answered(refused))[1])) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    [(sequence_id, (_, count))] = producer.sent.items()
+    assert count == 2
+    producer.write_and_confirm(sequence_id)
+    assert await answered(other) == (1, None)
 
 
 async def test_a_repeated_batch_gets_the_outcome_of_the_one_in_flight(scene: Scene) -> None:
