@@ -212,6 +212,10 @@ class Appender:
         """Remove the queued batches of these idempotent producers, and return them."""
         return self._take_those(lambda batch: _producer_id(batch) in producer_ids)
 
+    def take_copied(self) -> list[PendingBatch]:
+        """Remove the queued batches that came into the log from another cluster meanwhile, and return them."""
+        return self._take_those(lambda batch: batch.sequenced is not None and batch.sequenced.base_offset >= 0)
+
     def _take_those(self, unwanted: Callable[[PendingBatch], bool]) -> list[PendingBatch]:
         taken = [batch for batch in self._queue if unwanted(batch)]
         if taken:

@@ -202,7 +202,11 @@ class LogWriter:
     async def _resolve_in_flight(self) -> None:
         """Find the entries of a lost producer in the log. Those that are not there will not be: they are sent again."""
         await self._read_what_others_sent()
-        self._refuse(self._appender.send_again(), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        refused = self._appender.send_again()
+        for batch in self._appender.take_copied():
+            if batch.sequenced is not None:
+                answer(batch.done, batch.sequenced.base_offset, None)
+        self._refuse(refused, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     # Closing
 

@@ -88,6 +88,11 @@ class _Producer:
         self.next_sequence = (batch.last + 1) % _SEQUENCES
         self.trim()
 
+    def find(self, header: BatchHeader) -> SequencedBatch | None:
+        """The batch of the window with these sequences."""
+        wanted = header.producer_epoch, header.base_sequence, header.last_sequence
+        return next((batch for batch in self.batches if (batch.epoch, batch.first, batch.last) == wanted), None)
+
     def trim(self) -> None:
         """Forget the oldest batches, but none in flight."""
         while len(self.batches) > WINDOW_BATCHES and self.batches[0].base_offset >= 0:
@@ -252,10 +257,10 @@ class ProducerState:
     def abort(self, batch: SequencedBatch, error: Exception) -> None:
         """The batch was not written. Its sequence must come again, unless the batch is ``overtaken``.
 
-        Several batches of a producer are aborted in reverse order.
+        Several batches of a producer are aborted in reverse order. One of which a copy was read stays known.
         """
         producer = self._producers.get(batch.producer_id)
-        if producer is not None and batch in producer.batches:
+        if producer is not None and batch.base_offset < 0 and batch in producer.batches:
             if producer.batches[-1] is batch:
                 producer.next_sequence = batch.first
             producer.batches.remove(batch)
@@ -271,13 +276,16 @@ class ProducerState:
     def replay(self, header: BatchHeader, base_offset: int) -> None:
         """Take a batch that was read from the log, written by another gateway or before this one started.
 
-        Known and older batches change nothing: the log's end may be read twice, and our own batches are read, too.
+        Known and older batches change nothing: the log's end may be read twice, and our own batches are read, too. A
+        batch that waits here may have come from another cluster meanwhile: the client went there.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None or not producer.has_passed(header.producer_epoch, header.last_sequence):
             self.begin(header, base_offset)
             producer = self._producers[header.producer_id]
             producer.source, producer.in_transaction = None, header.is_transactional
+        elif producer.in_flight and (batch := producer.find(header)) is not None and batch.base_offset < 0:
+            self.complete(batch, base_offset)
 
     def fence(self, producer_id: int, epoch: int) -> None:
         """Take a marker of the producer with this epoch: earlier epochs are fenced, a later one begins at sequence 0.

@@ -151,6 +151,26 @@ async def test_a_batch_with_which_producers_are_lost_does_not_stop_the_others(
     assert await answered(other) == (1, None)
 
 
+@pytest.mark.parametrize("leads", [True, False])
+async def test_what_came_from_another_cluster_meanwhile_is_not_sent_again(scene: Scene, *, leads: bool) -> None:
+    """The client went there, and replication was faster than the new producer."""
+    await scene.log.producers.load()
+    batches = [await append(scene, 7, sequence) for sequence in (0, 1)]
+    scene.producer.lose()
+    scene.leads = leads
+    for sequence in (0, 1):
+        records = [Record(0, 1_000, None, b"value", ())]
+        data = encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        scene.topic.write(bytes(data), 1, "pulsar.repl.another", sequence)
+        scene.topic.entries[-1][3].replicated_from = "another"
+    answers = [await answered(each) for each in batches]
+    repeated = [await answered(await append(scene, 7, sequence)) for sequence in (0, 1)]
+    assert repeated == [(1, None), (2, None)]
+    if leads:
+        assert answers == repeated
+    assert not scene.producer.sent
+
+
 async def test_a_repeated_batch_gets_the_outcome_of_the_one_in_flight(scene: Scene) -> None:
     first = await append(scene, 7, 0)
     again = await append(scene, 7, 0, source=2)
