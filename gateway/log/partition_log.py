@@ -33,9 +33,9 @@ from gateway.log.record_free import RecordFree
 from gateway.log.shared import Shared
 from gateway.log.transactions.log_transactions import LogTransactions
 from gateway.log.transactions.transactional_writes import TransactionalWrites
-from gateway.log.writing.appender import SentEntry
 from gateway.log.writing.known_producers import KnownProducers
 from gateway.log.writing.log_writer import LogWriter
+from gateway.log.writing.pending_batch import SentEntry
 from gateway.log.writing.producer_state import Done
 from gateway.pulsar.errors import ClientClosedError
 from gateway.pulsar.position import Position

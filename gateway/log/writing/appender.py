@@ -10,21 +10,20 @@ import asyncio
 import time
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 from gateway.background import report, run_once
 from gateway.config.limits import Limits
 from gateway.errors import KafkaError
 from gateway.log.entries.log_entry import KAFKA_FORMAT_PROPERTIES, Buffer
-from gateway.log.entries.message_entry import EncodedEntry, Messages, encode_entry
-from gateway.log.transactions.checkpoint import Checkpoint
+from gateway.log.entries.message_entry import EncodedEntry, encode_entry
 from gateway.log.transactions.checkpoints import NextTag
-from gateway.log.writing.producer_state import Done, SequencedBatch
+from gateway.log.writing.pending_batch import PendingBatch, SentEntry
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import METADATA_BYTES, Producer
-from protocol.kafka.batch import NO_PRODUCER_ID, parse_header
+from protocol.kafka.batch import parse_header
 from protocol.kafka.errors import ErrorCode
 
 SHARE_ABOVE_IN_FLIGHT = 2
@@ -37,72 +36,6 @@ LARGE_BATCH_BYTES = 16 * 1024
 MAX_LOSSES = 5
 """After so many producers that were lost with a batch as the first one that they had not written, it is not sent again:
 brokers may close the connection because of it. What waits behind it would not be written either."""
-
-
-class PendingBatch:
-    """One produced batch until its offset is known."""
-
-    __slots__ = (
-        "count", "data", "done", "is_removal", "is_transactional", "leased", "losses", "messages", "sequenced",
-        "size_bytes",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        data: memoryview,
-        count: int,
-        sequenced: SequencedBatch | None,
-        done: Done,
-        messages: Messages | None = None,
-        *,
-        is_transactional: bool = False,
-        leased: bool = False,
-        is_removal: bool = False,
-    ) -> None:
-        request: Any = data.obj
-        self.size_bytes = size_bytes = len(data)
-        self.data = data if 2 * size_bytes >= len(request) else memoryview(bytearray(data))
-        """A copy of the batch if it would keep a much larger request in memory while it is cached."""
-        self.messages = messages
-        """The records as Pulsar messages, if the topic stores messages (message_entry.py)."""
-        if messages is not None:
-            self.size_bytes += _size(messages)
-        self.count = count
-        self.sequenced = sequenced
-        self.is_transactional = is_transactional
-        self.leased = leased or sequenced is not None
-        """The batch may only be sent while no other gateway can be the leader: another leader would check later batches
-        without knowing this one."""
-        self.is_removal = is_removal
-        """It holds tombstones of compaction keys."""
-        self.losses = 0
-        """The number of lost producers that had this batch as the first one in flight."""
-        self.done = done
-
-
-class SentEntry:
-    """Batches that were sent as one entry."""
-
-    __slots__ = (
-        "batches", "checkpoint", "count", "data", "is_removal", "is_transactional", "needs_lease", "sent_at",
-    )  # fmt: skip
-
-    def __init__(self, batches: list[PendingBatch], data: Buffer) -> None:
-        self.batches = batches
-        self.data = data
-        count, needs_lease, is_transactional, is_removal = 0, False, False, False
-        for batch in batches:  # once: `any` and a generator for each field take five times as long
-            count += batch.count
-            needs_lease |= batch.leased
-            is_transactional |= batch.is_transactional
-            is_removal |= batch.is_removal
-        self.count = count
-        self.needs_lease = needs_lease
-        self.is_transactional = is_transactional
-        self.is_removal = is_removal
-        self.sent_at = time.monotonic()
-        self.checkpoint: Checkpoint | None = None
-        """The checkpoint that this entry carries."""
 
 
 class AppendListener(Protocol):
@@ -210,7 +143,7 @@ class Appender:
 
     def take_queued(self, producer_ids: set[int]) -> list[PendingBatch]:
         """Remove the queued batches of these idempotent producers, and return them."""
-        return self._take_those(lambda batch: _producer_id(batch) in producer_ids)
+        return self._take_those(lambda batch: batch.producer_id in producer_ids)
 
     def take_copied(self) -> list[PendingBatch]:
         """Remove the queued batches that came into the log from another cluster meanwhile, and return them."""
@@ -376,10 +309,6 @@ class Appender:
         return sent
 
 
-def _producer_id(batch: PendingBatch) -> int:
-    return NO_PRODUCER_ID if batch.sequenced is None else batch.sequenced.producer_id
-
-
 def _alike(batch: PendingBatch, other: PendingBatch) -> bool:
     """An entry holds either batches or messages. Messages that are already encoded have an entry of their own."""
     if batch.messages is None and other.messages is None:
@@ -387,10 +316,6 @@ def _alike(batch: PendingBatch, other: PendingBatch) -> bool:
     if isinstance(batch.messages, EncodedEntry) or isinstance(other.messages, EncodedEntry):
         return False
     return (batch.messages is None) == (other.messages is None)
-
-
-def _size(messages: Messages) -> int:
-    return len(messages.payload if isinstance(messages, EncodedEntry) else messages)
 
 
 def _encoded(group: list[PendingBatch], data: Buffer, is_compacted: Callable[[], bool]) -> tuple[Buffer, bytes]:

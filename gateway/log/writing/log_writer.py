@@ -17,7 +17,8 @@ from gateway.log.bounds.log_end import LogEnd, Receipt, Resolved
 from gateway.log.entries.message_entry import EncodedEntry, Messages
 from gateway.log.resources import Resources
 from gateway.log.transactions.checkpoints import NextTag
-from gateway.log.writing.appender import Appender, PendingBatch, SentEntry
+from gateway.log.writing.appender import Appender
+from gateway.log.writing.pending_batch import PendingBatch, SentEntry
 from gateway.log.writing.producer_state import Done, ProducerState, answer
 from gateway.log.writing.producer_supply import ProducerSupply
 from gateway.log.writing.writer_names import WriterNames

@@ -14,7 +14,8 @@ from gateway.config.limits import MIB, Limits
 from gateway.errors import KafkaError
 from gateway.log.entries.message_entry import EncodedEntry, encode_record
 from gateway.log.transactions.checkpoints import Tag
-from gateway.log.writing.appender import UNANSWERED_S, Appender, PendingBatch, SentEntry
+from gateway.log.writing.appender import UNANSWERED_S, Appender
+from gateway.log.writing.pending_batch import PendingBatch, SentEntry
 from gateway.log.writing.producer_state import SequencedBatch
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import ConnectionLostError, MessageTooLargeError, PulsarError
