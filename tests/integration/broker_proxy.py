@@ -6,6 +6,7 @@ import asyncio
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Self
 from urllib.parse import urlsplit
 
 from protocol.pulsar.pulsar_commands_pb2 import BaseCommand
@@ -17,26 +18,36 @@ BEFORE_USE_S = 0.1
 """A gateway has opened a producer within this time, and still waits before it uses it in place of a lost one."""
 
 
-class BrokerProxy:
+class _Proxy:
+    """Between gateways and a broker. What it passes is decided by ``_directions``."""
+
+    def __init__(self, service_url: str) -> None:
+        address = urlsplit(service_url)
+        assert address.hostname and address.port
+        self._proxy = TcpProxy((address.hostname, address.port), self._directions)
+        self.service_url = ""
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        with self._proxy.running() as port:
+            self.service_url = f"pulsar://127.0.0.1:{port}"
+            yield self
+
+    def _directions(self, client: Stream, broker: Stream) -> tuple[Direction, Direction]:
+        raise NotImplementedError
+
+
+class BrokerProxy(_Proxy):
     """Forwards everything except commands that name a topic of ``unserved``.
 
     Brokers return their own address in responses to lookups. So only lookups come here, when a log is opened.
     """
 
     def __init__(self, service_url: str) -> None:
-        address = urlsplit(service_url)
-        assert address.hostname and address.port
-        self._proxy = TcpProxy((address.hostname, address.port), self._directions)
+        super().__init__(service_url)
         self.unserved: set[str] = set()
         """Parts of topic names."""
         self.dropped = 0
-        self.service_url = ""
-
-    @contextmanager
-    def running(self) -> Iterator[BrokerProxy]:
-        with self._proxy.running() as port:
-            self.service_url = f"pulsar://127.0.0.1:{port}"
-            yield self
 
     def _directions(self, client: Stream, broker: Stream) -> tuple[Direction, Direction]:
         return self._pass_commands(client, broker), pass_bytes(broker, client)
@@ -51,25 +62,16 @@ class BrokerProxy:
             await broker.writer.drain()
 
 
-class LosingBrokerProxy:
+class LosingBrokerProxy(_Proxy):
     """Forwards everything, on all connections, until an entry is to be lost: its connection is closed then, and what
     was sent over it from this entry on is lost."""
 
     def __init__(self, service_url: str) -> None:
-        address = urlsplit(service_url)
-        assert address.hostname and address.port
-        self._proxy = TcpProxy((address.hostname, address.port), self._directions)
+        super().__init__(service_url)
         self.losing = b""
         """Part of an entry that is to be lost; empty again when it was. Empty: none."""
         self.losing_producers = 0
         """So many connections are lost, too, each after the next producer was opened on it, and before it is used."""
-        self.service_url = ""
-
-    @contextmanager
-    def running(self) -> Iterator[LosingBrokerProxy]:
-        with self._proxy.running() as port:
-            self.service_url = f"pulsar://127.0.0.1:{port}"
-            yield self
 
     def _directions(self, client: Stream, broker: Stream) -> tuple[Direction, Direction]:
         return self._pass_commands(client, broker), self._pass_answers(broker, client)

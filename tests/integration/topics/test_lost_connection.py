@@ -53,29 +53,20 @@ def check_order(gateway: GatewayProcess, topic: str, kind: str, disturb: Callabl
     sender.check_offsets(sender.sent)
 
 
+@pytest.mark.parametrize("lost_again", [0, 2])
 @pytest.mark.parametrize("kind", PRODUCERS)
-def test_what_was_in_flight_is_written_in_order(gateway: GatewayProcess, proxy: LosingBrokerProxy, kind: str) -> None:
+def test_what_was_in_flight_is_written_in_order(
+    gateway: GatewayProcess, proxy: LosingBrokerProxy, kind: str, lost_again: int
+) -> None:
+    """The next connections may be lost, too, before their producers are used."""
     topic = unique_topic("lost")
     create_topic(gateway.bootstrap, topic)
 
     def lose() -> None:
-        proxy.losing = topic.encode()
+        proxy.losing, proxy.losing_producers = topic.encode(), lost_again
 
     check_order(gateway, topic, kind, lose)
-    wait_for(lambda: not proxy.losing, "entries were lost")
-
-
-@pytest.mark.parametrize("kind", PRODUCERS)
-def test_the_connection_is_lost_again_at_once(gateway: GatewayProcess, proxy: LosingBrokerProxy, kind: str) -> None:
-    """What was in flight, and what waits, is kept until a producer can be used."""
-    topic = unique_topic("lost-again")
-    create_topic(gateway.bootstrap, topic)
-
-    def lose() -> None:
-        proxy.losing, proxy.losing_producers = topic.encode(), 2
-
-    check_order(gateway, topic, kind, lose)
-    wait_for(lambda: not proxy.losing_producers, "producers were lost")
+    wait_for(lambda: not proxy.losing and not proxy.losing_producers, "connections were lost")
 
 
 @pytest.mark.parametrize("kind", PRODUCERS)
