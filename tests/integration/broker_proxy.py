@@ -13,7 +13,7 @@ from protocol.pulsar.pulsar_commands_pb2 import BaseCommand
 from tests.support.tcp_proxy import Direction, Stream, TcpProxy, pass_bytes
 
 BEFORE_CLOSING_S = 0.2
-"""So long, the client of a broken connection still sends."""
+"""The client of a broken connection goes on sending for this time."""
 BEFORE_USE_S = 0.1
 """A gateway has opened a producer within this time, and still waits before it uses it in place of a lost one."""
 
@@ -63,13 +63,13 @@ class BrokerProxy(_Proxy):
 
 
 class LosingBrokerProxy(_Proxy):
-    """Forwards everything, on all connections, until an entry is to be lost: its connection is closed then, and what
-    was sent over it from this entry on is lost."""
+    """Forwards everything, on all connections. A frame can be lost: what was sent after it is lost, too, and then its
+    connection is closed."""
 
     def __init__(self, service_url: str) -> None:
         super().__init__(service_url)
         self.losing = b""
-        """Part of an entry that is to be lost; empty again when it was. Empty: none."""
+        """The next frame with these bytes is lost, with its connection. Then it is empty again: nothing is lost."""
         self.losing_producers = 0
         """So many connections are lost, too, each after the next producer was opened on it, and before it is used."""
 

@@ -41,12 +41,17 @@ def gateway(
 def check_order(gateway: GatewayProcess, topic: str, kind: str, disturb: Callable[[], None]) -> None:
     sender = Sender(gateway.bootstrap, topic, linger_ms=0, batch_num_messages=2, **PRODUCERS[kind])
     numbers = iter(range(1_000_000))
-    for _ in range(TIMES):
+
+    def send_for_a_while() -> None:
         end = time.monotonic() + PAUSE_S
         while time.monotonic() < end:
             sender.send(b"%s %d" % (topic.encode(), next(numbers)) for _ in range(5))
             time.sleep(STEP_S)
+
+    send_for_a_while()
+    for _ in range(TIMES):
         disturb()
+        send_for_a_while()
     sender.flush()
     assert sender.errors == []
     assert read_all(gateway.bootstrap, topic) == sender.sent
