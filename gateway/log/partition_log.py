@@ -95,6 +95,7 @@ class PartitionLog:
             self.transactions, self.writer.append_control, self.producers.state.fence
         )
         self.producers.state.has_transaction = self.transactions.has_open
+        self.producers.state.on_copied = self.writer.answer_copied
         self._lookup = ReceiptLookup(topic, shared.readers.entries, end, self._receipt_found)
         self.closed = False
         """Whether a new log has to replace this one, once ``close`` has returned."""
