@@ -114,14 +114,14 @@ class KnownProducers:
         await self._fence_evicted_gateways()
         if not self.loaded:
             await self.load()
-        elif self.may_judge(header, source, arrived_s):
+            self._judges_since = min(self._judges_since, time.monotonic())
+        if self.may_judge(header, source, arrived_s):  # also if the load had begun before the batch arrived
             return
-        elif self.state.came_from(header, source):
+        if self.state.came_from(header, source):
             await self._refresh.refresh()
-            return
         else:
             await self._catch_up.wait()
-        self._judges_since = min(self._judges_since, time.monotonic())
+            self._judges_since = min(self._judges_since, time.monotonic())
 
     def has_passed(self, header: BatchHeader, sequence: int) -> bool:
         """Whether the producer of ``header`` has written ``sequence``, has it in flight, or has a later epoch."""
