@@ -186,6 +186,8 @@ class PartitionLog:
         if self.closed:
             self._check_open()
         if header.producer_id >= 0:
+            if self.producers.has_missed:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being read")
             self.transactional_writes.check(header)
         return self.writer.append(data, header, source, done, messages)
 
@@ -231,6 +233,7 @@ class PartitionLog:
             return
         if base_offset != self.end_offset:
             self._tail.clear()
+            self.producers.missed()
         self._answer(self._end.on_entry(receipt.position, base_offset, index + 1))
         self._target.known_up_to(self._end.last)
 
@@ -246,6 +249,7 @@ class PartitionLog:
         for receipt, base_offset in resolved:
             if receipt.position < read.position and base_offset != UNKNOWN_OFFSET:  # the follower skipped it
                 self._decided(receipt, base_offset)
+                self.producers.missed()
         self.transactions.appended(read.position, read.base_offset, read.next_offset, read.data)
         if self.transactions.flagged:
             self.transactions.checkpoints.seen(entry)

@@ -65,6 +65,9 @@ class KnownProducers:
         """``own_producer`` returns the name of the Pulsar producer that writes the log."""
         self.state = ProducerState(resources.limits.max_producers_per_partition, everywhere)
         self.loaded = False
+        self.has_missed = False
+        """No batch may be checked until the log's tail has been read again."""
+        self._misses = 0
         self._topic = pulsar_topic
         self._resources = resources
         self._end = end
@@ -122,6 +125,7 @@ class KnownProducers:
         else:
             await self._catch_up.wait()
             self._judges_since = min(self._judges_since, time.monotonic())
+        await self.load()  # again, if something was missed
 
     def has_passed(self, header: BatchHeader, sequence: int) -> bool:
         """Whether the producer of ``header`` has written ``sequence``, has it in flight, or has a later epoch."""
@@ -131,8 +135,7 @@ class KnownProducers:
         """The producers with batches at the log's end. Raises PulsarError, KafkaError and TimeoutError."""
         if self.loaded:
             await self._refresh.refresh()
-        else:
-            await self.load()
+        await self.load()
         return self.state.active()
 
     # Loading
@@ -161,9 +164,13 @@ class KnownProducers:
 
     async def _load(self) -> None:
         try:
-            await self._read_tail()
-            self._replay(self._held)
-            self.loaded = True
+            while not self.loaded:
+                misses = self._misses
+                await self._read_tail()
+                if misses == self._misses:  # otherwise what was held follows what was missed since
+                    self._replay(self._held)
+                    self.loaded, self.has_missed = True, False
+                self._held.clear()
         finally:
             self._loading = None
             self._held.clear()
@@ -200,6 +207,11 @@ class KnownProducers:
         elif self._loading is not None:  # it follows the tail that is being read
             self._is_replicated = self._is_replicated or entry.is_copy
             self._held.extend(_idempotent(entry))
+
+    def missed(self) -> None:
+        """Entries before the log's end were not read. Copies from another cluster may be among them."""
+        self._misses += 1
+        self.has_missed, self.loaded = True, False
 
     def close(self) -> None:
         if self._loading is not None:
