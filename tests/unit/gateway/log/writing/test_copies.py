@@ -155,9 +155,7 @@ async def test_no_batch_is_checked_before_missed_entries_are_read(
     await append(scene, 7, 0)
 
 
-async def test_what_is_missed_while_the_tail_is_read_is_read_too(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_missed_while_the_tail_is_read_is_read_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     tails: list[Any] = []
 
     async def read_and_miss(*arguments: Any) -> None:

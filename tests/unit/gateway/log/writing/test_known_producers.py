@@ -113,9 +113,7 @@ async def test_a_late_read_of_the_only_leader_serves_all_later_batches(topic: To
 
 
 @pytest.mark.usefixtures("others_still_write")
-async def test_a_read_that_began_before_a_batch_arrived_does_not(
-    topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_read_that_began_before_a_batch_arrived_does_not(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch waits for a read that another one has begun. Meanwhile an entry of the previous leader was written."""
     log, begun, may_end = log_on(topic, Names()), asyncio.Event(), asyncio.Event()
 
