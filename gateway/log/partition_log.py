@@ -233,9 +233,14 @@ class PartitionLog:
             return
         if base_offset != self.end_offset:
             self._tail.clear()
-            self.producers.missed()
+            self._skipped()
         self._answer(self._end.on_entry(receipt.position, base_offset, index + 1))
         self._target.known_up_to(self._end.last)
+
+    def _skipped(self) -> None:
+        """Others' entries before one of ours were not read."""
+        self.producers.missed()
+        self.transactions.skipped()
 
     def _entry_read(self, entry: Entry, read: LogEntry) -> bool:
         claimed = self.writer.claim(entry.metadata.producer_name, entry.metadata.sequence_id)
@@ -248,8 +253,8 @@ class PartitionLog:
         resolved = self._end.on_entry(read.position, read.base_offset, read.next_offset)
         for receipt, base_offset in resolved:
             if receipt.position < read.position and base_offset != UNKNOWN_OFFSET:  # the follower skipped it
+                self._skipped()
                 self._decided(receipt, base_offset)
-                self.producers.missed()
         self.transactions.appended(read.position, read.base_offset, read.next_offset, read.data)
         if self.transactions.flagged:
             self.transactions.checkpoints.seen(entry)

@@ -63,7 +63,7 @@ class LogTransactions:
         """``tag_entries`` sets the function that returns what each entry carries from now on. ``drop_cached`` has
         readers read all entries again."""
         self.verifications = Verifications()
-        self.loaded = bounds.flag is None
+        self.loaded = bounds.flag is None and not bounds.has_copied_transactions
         """Whether the open and the aborted transactions up to the log's end are known."""
         self._topic = pulsar_topic
         self._resources = resources
@@ -73,8 +73,10 @@ class LogTransactions:
         self._flag = Flag(resources, pulsar_topic, self._last_before_any, lambda: tag_entries(self.next_tag))
         self.state = PartitionTransactions()
         """Whole only if ``loaded``."""
+        self._may_lack_some = bounds.has_copied_transactions
+        """There may be transactions up to the log's end, although there is no flag: another cluster's have none."""
         self._seen = False
-        self._position = bounds.last if bounds.flag is None else bounds.flag
+        self._position = bounds.flag or (bounds.last if self.loaded else FROM_THE_START)
         """The last entry that the state covers. ``_next_offset`` is the offset after it."""
         self._next_offset = bounds.next_offset
         self._loading: asyncio.Task[None] | None = None
@@ -180,10 +182,8 @@ class LogTransactions:
 
     def appended(self, position: Position, base_offset: int, next_offset: int, data: Buffer | None) -> None:
         """The log's end now moves to the end of this entry. ``data`` are its batches; None if none is transactional."""
-        if base_offset < self._next_offset or not (self.loaded or self._loading is not None):
-            return
-        if base_offset > self._next_offset:  # entries of others, or undelivered ones, are between
-            self._missed()
+        if base_offset != self._next_offset or not (self.loaded or self._loading is not None):
+            self._not_taken(base_offset, data)
             return
         self._next_offset = next_offset
         if self.loaded:
@@ -194,6 +194,19 @@ class LogTransactions:
                 self._take(of_entry)
             elif self._held is not None:
                 self._held.append(of_entry)
+
+    def skipped(self) -> None:
+        """The log's end passes over entries that nobody has read. They may be another cluster's transactions."""
+        self._may_lack_some = True
+
+    def _not_taken(self, base_offset: int, data: Buffer | None) -> None:
+        """Entries of others, or undelivered ones, are before these batches, or they are known, or will be read."""
+        if base_offset < self._next_offset:
+            return
+        if data is not None and not self._may_lack_some and not self.flagged:
+            self._may_lack_some = bool(events_of(data, base_offset))
+        if base_offset > self._next_offset and (self.loaded or self._loading is not None):
+            self._missed()
 
     def _missed(self) -> None:
         self.loaded, self._held = False, None
@@ -373,6 +386,7 @@ class LogTransactions:
                 for entry in self._held:
                     self._take(entry)
                 self._position, self.loaded = max(last, self._end.last), True
+                self._may_lack_some = False
 
     async def _scan(self, last: Position) -> None:
         compacted = self._cleaned.place is not None
@@ -402,7 +416,7 @@ class LogTransactions:
             await self._flag.look()
             if self.flagged:
                 await self._begin_where_cleaned()
-        return self._seen or self.flagged
+        return self._seen or self.flagged or self._may_lack_some
 
     async def prepare_to_append(self) -> None:
         """Wait until ``loaded``, and until the flag of a log with transactions is written. Raises as ``prepare``."""
@@ -410,7 +424,7 @@ class LogTransactions:
         await self._flag.ensure()
 
     def _last_before_any(self) -> Position:
-        return FROM_THE_START if self._seen else self._end.last
+        return FROM_THE_START if self._seen or self._may_lack_some else self._end.last
 
     def close(self) -> None:
         if self._loading is not None:
