@@ -24,7 +24,7 @@ from gateway.log.bounds.start_search import (
     stored_start,
 )
 from gateway.log.bounds.transaction_flag import flagged_position, shows_copied_transactions
-from gateway.log.entries.entry_stream import NOTHING, read_entry, read_on
+from gateway.log.entries.entry_stream import NOTHING, read_entries, read_entry, read_on
 from gateway.log.entries.silent_reader import reader_gets_none
 from gateway.log.entries.start_reader import StartReader, open_start_reader
 from gateway.log.entries.stored_entries import NotReturnedError, end_at, undispatched_entry
@@ -131,11 +131,22 @@ async def _without_entries(
     """The bounds of a log of which readers get no entry: it has none, or an open native transaction precedes all."""
     end = end_before_open_ledger(held.properties)
     if await _is_compacted(admin, topic, held):
-        return LogBounds(NOTHING, end, deleted_before(held.properties), asked_at=asked_at)
+        bounds = LogBounds(NOTHING, end, deleted_before(held.properties), asked_at=asked_at)
+        return bounds._replace(has_copied_transactions=await _shows_compacted_copies(client, admin, topic))
     if len(held.ledger_ids) > 1:  # the ones before the open one are not empty
         start = await _start_of_held_back(client, admin, topic)
         end = end if start is None else start.offset
     return LogBounds(NOTHING, end, end, starts_at_first_entry=True, asked_at=asked_at)
+
+
+async def _shows_compacted_copies(client: PulsarClient, admin: AdminClient, topic: str) -> bool:
+    """Whether the last compacted entry shows transactions of another cluster."""
+    last = await client.last_position(topic, read_compacted=True)
+    if last.entry_id < 0:
+        return False
+    reading = read_entries(client, topic, last, last, read_compacted=True, admin=admin)
+    async with aclosing(reading) as entries:
+        return any([shows_copied_transactions(entry) async for entry in entries])
 
 
 async def _start_of_held_back(client: PulsarClient, admin: AdminClient, topic: str) -> FirstOffset | None:

@@ -372,9 +372,10 @@ class LogTransactions:
         while not self.loaded:
             last, self._next_offset = self._end.last, self._end.next_offset
             self._held = []
-            cleaned, was_read = self._cleaned.place, True
-            if last.entry_id < 0 and cleaned is not None:
-                last = await self._scan_compacted(cleaned.offset, self._next_offset)
+            was_read = True
+            if last.entry_id < 0 and self._cleaned.compacted and await self._may_hold_transactions():
+                cleaned = self._cleaned.place
+                last = await self._scan_compacted(0 if cleaned is None else cleaned.offset, self._next_offset)
             elif self._position < last and await self._may_hold_transactions():
                 await self._scan(last)
             else:
