@@ -19,7 +19,8 @@ these reasons:
 A partition that is replicated between clusters is read for each new connection: a client may come from another cluster,
 and copies of what it has written there may arrive at any time. Whether it is replicated is seen by the broker's cursors
 for copies to other clusters, and by copies from them. Replication can be enabled at any time, so no read serves
-connections for longer than `READ_AGAIN_S`.
+connections for longer than `READ_AGAIN_S`. What the log's end passes over unread may be such copies: the tail is read
+again (`missed`).
 """
 
 from __future__ import annotations
