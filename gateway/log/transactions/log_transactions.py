@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from operator import attrgetter
 from typing import Any
 
@@ -19,8 +20,11 @@ import structlog
 from gateway.background import run_shared
 from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.bounds.log_end import LogEnd
+from gateway.log.entries.entry_stream import read_entries
 from gateway.log.entries.log_entry import Buffer
+from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.log_start import LogStart
+from gateway.log.reading.positions import find_position
 from gateway.log.reading.waiters import Waiters
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun, outcome_of
@@ -33,7 +37,7 @@ from gateway.log.transactions.past_aborted import EVERYTHING, PastAborted
 from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
 from gateway.log.transactions.verifications import Verifications
-from gateway.pulsar.position import Position
+from gateway.pulsar.position import Position, first_index
 from protocol.kafka.batch import NO_PRODUCER_EPOCH
 from protocol.kafka.transaction_marker import MarkerType
 
@@ -173,6 +177,24 @@ class LogTransactions:
         found = self.of_producer(producer_id)
         is_same = found is not None and found.first_offset == first_offset
         return is_same and self.verifications.epoch(producer_id) == NO_PRODUCER_EPOCH
+
+    async def is_copied(self, first_offset: int) -> bool:
+        """Whether the transaction that began there came from another cluster, as far as that can be found out.
+
+        Raises PulsarError and TimeoutError.
+        """
+        client, admin = self._resources.client, self._resources.admin
+        position = await find_position(EntryLookup(client, admin), self._topic, first_offset)
+        if position is None:
+            return True
+        compacted = self._cleaned.place is not None
+        reading = read_entries(client, self._topic, position, self._end.last, read_compacted=compacted, admin=admin)
+        async with aclosing(reading) as entries:
+            async for entry in entries:
+                if entry.index is not None and entry.index >= first_offset:
+                    is_first = first_index(entry.index, entry.num_messages) <= first_offset
+                    return not is_first or entry.metadata.HasField("replicated_from")
+        return True
 
     def coordinator_epoch(self, producer_id: int) -> int:
         """The coordinator epoch of the producer's last marker in this log; -1 if none is known."""

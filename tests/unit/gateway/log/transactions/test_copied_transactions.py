@@ -95,3 +95,20 @@ async def test_what_was_copied_and_never_read(no_settling: None, monkeypatch: py
     assert await decided(here.log) == (3, [(1, 1)])
     await here.log.close()
     await another.log.close()
+
+
+async def test_where_an_open_transaction_came_from(no_settling: None) -> None:
+    another, here = TransactionScene(), TransactionScene()
+    await another.lead()
+    await another.begin(1, count=2)
+    copy_all(another.topic, here.topic)
+    await here.lead()
+    await here.begin(2, count=2)
+    assert await decided(here.log) == (0, [])
+    transactions = here.log.transactions
+    assert {number: await transactions.is_copied(each.first_offset) for number, each in transactions.open.items()} == {
+        1: True,
+        2: False,
+    }
+    await here.log.close()
+    await another.log.close()
