@@ -225,8 +225,9 @@ class LogTransactions:
         """Entries of others, or undelivered ones, are before these batches, or they are known, or will be read."""
         if base_offset < self._next_offset:
             return
-        if data is not None and not self._may_lack_some and not self.flagged:
-            self._may_lack_some = bool(events_of(data, base_offset))
+        if data is not None and not self.flagged and events_of(data, base_offset):
+            self._may_lack_some = True
+            self._flag.start_writing()  # the log may be closed before it is read
         if base_offset > self._next_offset and (self.loaded or self._loading is not None):
             self._missed()
 

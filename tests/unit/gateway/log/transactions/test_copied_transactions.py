@@ -112,3 +112,23 @@ async def test_where_an_open_transaction_came_from(no_settling: None) -> None:
     }
     await here.log.close()
     await another.log.close()
+
+
+async def test_a_log_that_is_closed_before_its_first_transaction_is_read(no_settling: None) -> None:
+    """A marker of a broker preceded it, and then this gateway wrote the last entry."""
+    another, here = TransactionScene(), TransactionScene()
+    await another.lead()
+    await another.plain()
+    copy_all(another.topic, here.topic)
+    await here.lead()
+    another.topic.write_marker()
+    here.topic.write_marker()
+    await another.begin(1)
+    copy_all(another.topic, here.topic)
+    await here.log.end.refresh()
+    await here.plain()
+    await here.log.close()
+    await here.lead()
+    assert await decided(here.log) == (2, [])
+    await here.log.close()
+    await another.log.close()
