@@ -95,6 +95,7 @@ class PartitionLog:
             self.transactions, self.writer.append_control, self.producers.state.fence
         )
         self.producers.state.has_transaction = self.transactions.has_open
+        self.producers.state.on_copied = self.writer.answer_copied
         self._lookup = ReceiptLookup(topic, shared.readers.entries, end, self._receipt_found)
         self.closed = False
         """Whether a new log has to replace this one, once ``close`` has returned."""
@@ -185,6 +186,8 @@ class PartitionLog:
         if self.closed:
             self._check_open()
         if header.producer_id >= 0:
+            if self.producers.has_missed:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is being read")
             self.transactional_writes.check(header)
         return self.writer.append(data, header, source, done, messages)
 
@@ -230,8 +233,14 @@ class PartitionLog:
             return
         if base_offset != self.end_offset:
             self._tail.clear()
+            self._skipped()
         self._answer(self._end.on_entry(receipt.position, base_offset, index + 1))
         self._target.known_up_to(self._end.last)
+
+    def _skipped(self) -> None:
+        """Others' entries before one of ours were not read."""
+        self.producers.missed()
+        self.transactions.skipped()
 
     def _entry_read(self, entry: Entry, read: LogEntry) -> bool:
         claimed = self.writer.claim(entry.metadata.producer_name, entry.metadata.sequence_id)
@@ -244,6 +253,7 @@ class PartitionLog:
         resolved = self._end.on_entry(read.position, read.base_offset, read.next_offset)
         for receipt, base_offset in resolved:
             if receipt.position < read.position and base_offset != UNKNOWN_OFFSET:  # the follower skipped it
+                self._skipped()
                 self._decided(receipt, base_offset)
         self.transactions.appended(read.position, read.base_offset, read.next_offset, read.data)
         if self.transactions.flagged:

@@ -27,6 +27,10 @@ class GroupTransactions:
         is_open = any((each.producer_id, each.first_order) == (producer_id, first_order) for each in self._open())
         return is_open and self._partition.run(lambda coordinator, now_ms: coordinator.is_doubted(producer_id))
 
+    async def is_copied(self, first_order: int) -> bool:
+        """This topic is not replicated between clusters."""
+        return False
+
     def coordinator_epoch(self, producer_id: int) -> int:
         return max((each.coordinator_epoch for each in self._open() if each.producer_id == producer_id), default=-1)
 

@@ -55,10 +55,17 @@ class Snapshots:
         if position < last:
             return Reach(await self._before_next_message(topic, position, last), False)
         end = (await self._lookup.admin.topics.internal_stats(topic)).last_confirmed
-        # Requested again: entries written before `end` was answered are included now.
+        is_held_back = position < end and await self._is_held_back(topic, end)
+        # Requested again: entries written before `end` was answered, or held back until then, are included now.
         if position < await subscription.last_position():
             return Reach(position, False)
+        if is_held_back:  # not only markers follow
+            return Reach(await self._before_next_message(topic, position, end), True)
         return Reach(max(position, end), True)
+
+    async def _is_held_back(self, topic: str, position: Position) -> bool:
+        entry = await self._lookup.entry(topic, position)
+        return entry is not None and entry.is_held_back
 
     async def _before_next_message(self, topic: str, position: Position, last: Position) -> Position:
         start = position.entry_id + 1

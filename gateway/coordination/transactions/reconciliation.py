@@ -5,7 +5,8 @@ Verification prevents such transactions. One remains if its coordinator has lost
 transaction that is open for longer than the longest timeout is doubted: its producer's batches are verified again.
 Then all gateways are asked for the producer's transaction (ListTransactions and DescribeTransactions). If, twice in
 a row, no gateway knows the partition as part of an open transaction, the transaction is aborted there, unless one of
-its batches was verified after the doubt. While a gateway does not answer, or leaders move, nothing is decided.
+its batches was verified after the doubt, or it came from another cluster, whose coordinators are not asked. While a
+gateway does not answer, or leaders move, nothing is decided.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from gateway.fleet.asking import PeerLostError, Peers
 from gateway.fleet.view import FleetView
 from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import Metrics
+from gateway.pulsar.errors import PulsarError
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from protocol.kafka.messages.transactions import (
@@ -56,6 +58,9 @@ class Doubted(Protocol):
 
     def is_doubted(self, producer_id: int, first_offset: int) -> bool:
         """The transaction that began there is still open, and none of its batches was verified after the doubt."""
+
+    async def is_copied(self, first_offset: int) -> bool:
+        """Another cluster coordinates the transaction that began there. Raises PulsarError and TimeoutError."""
 
     def coordinator_epoch(self, producer_id: int) -> int:
         """The coordinator epoch of the producer's last marker; -1 if it is not known."""
@@ -133,7 +138,8 @@ class Reconciliation:
         self._metrics.transactions_hanging.set(len(hanging))
         if epoch == self._fleet.epoch == self._suspected_in:
             for each in hanging & self._suspects:
-                await self._abort(each, found[each])
+                if not await _is_copied(each, found[each]):
+                    await self._abort(each, found[each])
         self._suspects, self._suspected_in = hanging, epoch
 
     def _led(self) -> Iterator[tuple[_Open, Doubted]]:
@@ -220,6 +226,16 @@ class Reconciliation:
                 if described.state in _OPEN_STATES:
                     known |= {(described.producer.id, each_of) for each_of in described.partitions}
         return known
+
+
+async def _is_copied(hanging: _Open, transactions: Doubted) -> bool:
+    """The marker of such a transaction comes from its cluster, however late. One from here would be copied there, and
+    end another transaction of the producer."""
+    try:
+        return await transactions.is_copied(hanging.first_offset)
+    except (PulsarError, TimeoutError) as error:
+        log.info("cannot find out where a transaction came from", **hanging._asdict(), error=str(error))
+        return True
 
 
 def _check(error: ErrorCode, member: Member) -> None:

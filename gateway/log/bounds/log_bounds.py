@@ -23,8 +23,8 @@ from gateway.log.bounds.start_search import (
     start_of,
     stored_start,
 )
-from gateway.log.bounds.transaction_flag import flagged_position
-from gateway.log.entries.entry_stream import NOTHING, read_entry, read_on
+from gateway.log.bounds.transaction_flag import flagged_position, shows_copied_transactions
+from gateway.log.entries.entry_stream import NOTHING, read_entries, read_entry, read_on
 from gateway.log.entries.silent_reader import reader_gets_none
 from gateway.log.entries.start_reader import StartReader, open_start_reader
 from gateway.log.entries.stored_entries import NotReturnedError, end_at, undispatched_entry
@@ -55,14 +55,23 @@ class LogBounds(NamedTuple):
     """The position after which there may be transactions; None if there are none up to the last entry."""
     start_reader: StartReader | None = None
     """Open at `start_offset`, and now the caller's; None if no reader can go on from there."""
+    has_copied_transactions: bool = False
+    """The last entry shows that another cluster has transactions in this log."""
 
 
 class _First(NamedTuple):
     """The facts that the first entry shows."""
 
     ledger: FirstLedger
-    end_offset: int | None
+    end: _End | None
     """The end of the log, if no other entry will arrive; else None."""
+
+
+class _End(NamedTuple):
+    """The offset after the last entry, and whether that shows transactions of another cluster."""
+
+    offset: int
+    has_copied_transactions: bool = False
 
 
 async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> LogBounds:
@@ -81,14 +90,14 @@ async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> L
 async def _read_bounds(
     client: PulsarClient, admin: AdminClient, topic: str, started: StartReader, asked_at: float
 ) -> LogBounds:
-    end: asyncio.Task[int] | None = None
+    end: asyncio.Task[_End] | None = None
     try:
         last = await started.reader.last_position()
         # The first and the last entry arrive during the admin request.
         if last.entry_id >= 0:
             started.window.top_up(started.reader, 1)
         if last.entry_id > 0:  # otherwise it is probably the first one, too
-            end = run_shared("end of a log", _end_offset(client, admin, topic, last))
+            end = run_shared("end of a log", _end(client, admin, topic, last))
         held = await admin.topics.managed_ledger(topic)  # after `last`: an entry's flag is written before the entry
         flag = flagged_position(held.properties)
         if last.entry_id < 0 or last.ledger_id not in held.ledger_ids:  # `last` may name an expired entry
@@ -98,9 +107,9 @@ async def _read_bounds(
             log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
             end_offset = await end_at(admin, topic, last, None)
             return LogBounds(last, end_offset, end_offset, asked_at=asked_at, flag=flag)
-        next_offset = first.end_offset
-        if next_offset is None:
-            next_offset = await (end or _end_offset(client, admin, topic, last))
+        found = first.end
+        if found is None:
+            found = await (end or _end(client, admin, topic, last))
     finally:
         if end is not None:
             end.cancel()
@@ -112,7 +121,8 @@ async def _read_bounds(
     if deleted > start.offset:
         start = FirstOffset(deleted, at_first_entry=False)
     may_go_on = started.can_go_on and start.offset == started.offset and start is first.ledger.start
-    return LogBounds(last, next_offset, *start, known, asked_at, flag, started if may_go_on else None)
+    kept = started if may_go_on else None
+    return LogBounds(last, found.offset, *start, known, asked_at, flag, kept, found.has_copied_transactions)
 
 
 async def _without_entries(
@@ -121,11 +131,22 @@ async def _without_entries(
     """The bounds of a log of which readers get no entry: it has none, or an open native transaction precedes all."""
     end = end_before_open_ledger(held.properties)
     if await _is_compacted(admin, topic, held):
-        return LogBounds(NOTHING, end, deleted_before(held.properties), asked_at=asked_at)
+        bounds = LogBounds(NOTHING, end, deleted_before(held.properties), asked_at=asked_at)
+        return bounds._replace(has_copied_transactions=await _shows_compacted_copies(client, admin, topic))
     if len(held.ledger_ids) > 1:  # the ones before the open one are not empty
         start = await _start_of_held_back(client, admin, topic)
         end = end if start is None else start.offset
     return LogBounds(NOTHING, end, end, starts_at_first_entry=True, asked_at=asked_at)
+
+
+async def _shows_compacted_copies(client: PulsarClient, admin: AdminClient, topic: str) -> bool:
+    """Whether the last compacted entry shows transactions of another cluster."""
+    last = await client.last_position(topic, read_compacted=True)
+    if last.entry_id < 0:
+        return False
+    reading = read_entries(client, topic, last, last, read_compacted=True, admin=admin)
+    async with aclosing(reading) as entries:
+        return any([shows_copied_transactions(entry) async for entry in entries])
 
 
 async def _start_of_held_back(client: PulsarClient, admin: AdminClient, topic: str) -> FirstOffset | None:
@@ -160,8 +181,8 @@ async def _first(
                 return await _first_behind(admin, topic, entry)
             start = await start_of(admin, topic, entry.position.ledger_id, entry)
             started.first, started.offset = entry, first_index(entry.index, entry.num_messages)
-            end_offset = entry.index + 1 if entry.position >= last else None
-            return _First(FirstLedger(entry.position.ledger_id, start), end_offset)
+            end = _End(entry.index + 1, shows_copied_transactions(entry)) if entry.position >= last else None
+            return _First(FirstLedger(entry.position.ledger_id, start), end)
     return await _first_of_kept(admin, topic, last, kept_end)
 
 
@@ -181,15 +202,18 @@ async def _first_of_kept(admin: AdminClient, topic: str, last: Position, end_off
     """The start of a log of which brokers dispatch no entry."""
     ledger_id = _first_with_entries(await admin.topics.internal_stats(topic))
     start = None if ledger_id is None else await kept_start(admin, topic, ledger_id, last)
-    return None if start is None or ledger_id is None else _First(FirstLedger(ledger_id, start), end_offset)
+    end = None if end_offset is None else _End(end_offset)
+    return None if start is None or ledger_id is None else _First(FirstLedger(ledger_id, start), end)
 
 
-async def _end_offset(client: PulsarClient, admin: AdminClient, topic: str, last: Position) -> int:
-    """The offset after ``last``. Brokers never report undispatched entries that they wrote themselves as the last."""
-    found = await read_entry(client, topic, last, admin) or await undispatched_entry(admin, topic, last)
+async def _end(client: PulsarClient, admin: AdminClient, topic: str, last: Position) -> _End:
+    """The end after ``last``. Brokers never report undispatched entries that they wrote themselves as the last."""
+    entry = await read_entry(client, topic, last, admin)
+    found = entry or await undispatched_entry(admin, topic, last)
     if found is None:
         raise ServiceNotReadyError(f"the last entry of {topic} was deleted in the meantime")
-    return await end_at(admin, topic, last, found.index)
+    offset = await end_at(admin, topic, last, found.index)
+    return _End(offset, entry is not None and shows_copied_transactions(entry))
 
 
 async def _is_compacted(admin: AdminClient, topic: str, held: ManagedLedgerInfo) -> bool:

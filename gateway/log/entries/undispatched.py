@@ -37,6 +37,8 @@ class _Found(NamedTuple):
     """There are entries, and brokers dispatch none of them."""
     end: int | None = None
     """The offset after them; None also if none of them has an index."""
+    dispatched: bool = False
+    """Brokers dispatch one of them."""
 
 
 async def undispatched_end(
@@ -62,6 +64,16 @@ async def undispatched_end(
         return None
 
 
+async def none_is_dispatched(
+    client: PulsarClient, admin: AdminClient, topic: str, ledgers: Sequence[Ledger], behind: Position, last: Position
+) -> bool:
+    """Whether readers get none of the entries after ``behind``. False also if that is not known. Raises PulsarError."""
+    try:
+        return not (await _look_at(admin, topic, backwards(ledgers, behind, last))).dispatched
+    except NotReturnedError:
+        return await reader_gets_none(client, admin, topic, behind, last)
+
+
 async def _look_at(admin: AdminClient, topic: str, left: Iterator[Position]) -> _Found:
     seen, end = False, None
     at_once = 1
@@ -71,7 +83,7 @@ async def _look_at(admin: AdminClient, topic: str, left: Iterator[Position]) -> 
             if entry is None:
                 continue
             if _is_dispatched(entry):
-                return _Found(undispatched=False)
+                return _Found(undispatched=False, dispatched=True)
             seen = True
             if end is None and entry.index is not None:
                 end = entry.index + 1

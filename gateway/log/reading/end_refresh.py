@@ -12,14 +12,15 @@ from gateway.errors import KafkaError
 from gateway.log.bounds.drained import drained
 from gateway.log.bounds.end_target import EndTarget
 from gateway.log.bounds.topic_owner import as_owner
-from gateway.log.entries.undispatched import SILENT_S, undispatched_end
+from gateway.log.entries.entry_stream import NOTHING
+from gateway.log.entries.undispatched import SILENT_S, none_is_dispatched, undispatched_end
 from gateway.log.reading.held_back import HeldBackEntries
 from gateway.log.reading.tail_follower import TailFollower
 from gateway.log.shared_run import SharedRun
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.admin.topics import InternalStats
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import ClientClosedError
+from gateway.pulsar.errors import ClientClosedError, ServiceNotReadyError
 from gateway.pulsar.position import Position
 
 
@@ -49,6 +50,8 @@ class EndRefresh:
         self._timeout_ms = timeout_ms
         self._held_back = held_back
         self._asked_at = asked_at
+        self._undispatched_to = NOTHING
+        """What follows the log's end up to here was looked up: brokers dispatch none of it."""
         self._ahead = SharedRun(self.refresh)
         self._passing = SharedRun(self._pass_undispatched)
         self._owner = SharedRun(self._check_owner)
@@ -78,7 +81,31 @@ class EndRefresh:
         last, behind = stats.last_confirmed, self._follower.end.last
         if last.entry_id >= 0 and last > behind and not await self._held_back.read(stats, behind):
             await self.refresh()  # they may have been held back when it began
+            await self._ensure_reached(stats)
         return stats
+
+    async def _ensure_reached(self, stats: InternalStats) -> None:
+        """The broker of the reader may not know that another one owns the topic, and name an earlier end.
+
+        Raises PulsarError.
+        """
+        if await self._has_reached(stats):
+            return
+        self._follower.start_anew()
+        await self.refresh()
+        if not await self._has_reached(stats):
+            topic = self._follower.pulsar_topic
+            raise ServiceNotReadyError(f"readers of {topic} do not get all entries up to {stats.last_confirmed}")
+
+    async def _has_reached(self, stats: InternalStats) -> bool:
+        """Whether all is known up to the last entry, but for what brokers do not dispatch."""
+        topic, last = self._follower.pulsar_topic, stats.last_confirmed
+        behind = max(self._follower.known_up_to, self._undispatched_to)
+        if last > behind:
+            if not await none_is_dispatched(self._client, self._admin, topic, stats.ledgers, behind, last):
+                return False
+            self._undispatched_to = last
+        return True
 
     async def check_owner(self) -> None:
         """Raises PulsarError if the broker does not own the topic any more: the log may be longer than it says."""

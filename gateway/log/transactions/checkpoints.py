@@ -12,6 +12,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
 
+from gateway.log.bounds.transaction_flag import CHECKPOINT, CHECKPOINT_AT
 from gateway.log.entries.entry_stream import read_entries
 from gateway.log.entries.log_entry import gateway_properties
 from gateway.log.reading.positions import back_from
@@ -29,7 +30,6 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Start
 from protocol.pulsar.frames import encode_metadata_properties
 
-CHECKPOINT, CHECKPOINT_AT = "kafka.checkpoint", "kafka.checkpoint.at"
 EVERY_BYTES, EVERY_ENTRIES, EVERY_ABORTED = 4 * 1024 * 1024, 1_000, 256
 """The distance between two checkpoints: a new leader reads this much in about a tenth of a second."""
 AGAIN_AFTER_ENTRIES = 100

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from operator import attrgetter
 from typing import Any
 
@@ -19,8 +20,11 @@ import structlog
 from gateway.background import run_shared
 from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.bounds.log_end import LogEnd
+from gateway.log.entries.entry_stream import read_entries
 from gateway.log.entries.log_entry import Buffer
+from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.log_start import LogStart
+from gateway.log.reading.positions import find_position
 from gateway.log.reading.waiters import Waiters
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun, outcome_of
@@ -33,7 +37,7 @@ from gateway.log.transactions.past_aborted import EVERYTHING, PastAborted
 from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
 from gateway.log.transactions.verifications import Verifications
-from gateway.pulsar.position import Position
+from gateway.pulsar.position import Position, first_index
 from protocol.kafka.batch import NO_PRODUCER_EPOCH
 from protocol.kafka.transaction_marker import MarkerType
 
@@ -63,7 +67,7 @@ class LogTransactions:
         """``tag_entries`` sets the function that returns what each entry carries from now on. ``drop_cached`` has
         readers read all entries again."""
         self.verifications = Verifications()
-        self.loaded = bounds.flag is None
+        self.loaded = bounds.flag is None and not bounds.has_copied_transactions
         """Whether the open and the aborted transactions up to the log's end are known."""
         self._topic = pulsar_topic
         self._resources = resources
@@ -73,8 +77,10 @@ class LogTransactions:
         self._flag = Flag(resources, pulsar_topic, self._last_before_any, lambda: tag_entries(self.next_tag))
         self.state = PartitionTransactions()
         """Whole only if ``loaded``."""
+        self._may_lack_some = bounds.has_copied_transactions
+        """There may be transactions up to the log's end, although there is no flag: another cluster's have none."""
         self._seen = False
-        self._position = bounds.last if bounds.flag is None else bounds.flag
+        self._position = bounds.flag or (bounds.last if self.loaded else FROM_THE_START)
         """The last entry that the state covers. ``_next_offset`` is the offset after it."""
         self._next_offset = bounds.next_offset
         self._loading: asyncio.Task[None] | None = None
@@ -172,6 +178,24 @@ class LogTransactions:
         is_same = found is not None and found.first_offset == first_offset
         return is_same and self.verifications.epoch(producer_id) == NO_PRODUCER_EPOCH
 
+    async def is_copied(self, first_offset: int) -> bool:
+        """Whether the transaction that began there came from another cluster, as far as that can be found out.
+
+        Raises PulsarError and TimeoutError.
+        """
+        client, admin = self._resources.client, self._resources.admin
+        position = await find_position(EntryLookup(client, admin), self._topic, first_offset)
+        if position is None:
+            return True
+        compacted = self._cleaned.place is not None
+        reading = read_entries(client, self._topic, position, self._end.last, read_compacted=compacted, admin=admin)
+        async with aclosing(reading) as entries:
+            async for entry in entries:
+                if entry.index is not None and entry.index >= first_offset:
+                    is_first = first_index(entry.index, entry.num_messages) <= first_offset
+                    return not is_first or entry.metadata.HasField("replicated_from")
+        return True
+
     def coordinator_epoch(self, producer_id: int) -> int:
         """The coordinator epoch of the producer's last marker in this log; -1 if none is known."""
         return self.state.coordinator_epoch(producer_id)
@@ -180,10 +204,8 @@ class LogTransactions:
 
     def appended(self, position: Position, base_offset: int, next_offset: int, data: Buffer | None) -> None:
         """The log's end now moves to the end of this entry. ``data`` are its batches; None if none is transactional."""
-        if base_offset < self._next_offset or not (self.loaded or self._loading is not None):
-            return
-        if base_offset > self._next_offset:  # entries of others, or undelivered ones, are between
-            self._missed()
+        if base_offset != self._next_offset or not (self.loaded or self._loading is not None):
+            self._not_taken(base_offset, data)
             return
         self._next_offset = next_offset
         if self.loaded:
@@ -194,6 +216,20 @@ class LogTransactions:
                 self._take(of_entry)
             elif self._held is not None:
                 self._held.append(of_entry)
+
+    def skipped(self) -> None:
+        """The log's end passes over entries that nobody has read. They may be another cluster's transactions."""
+        self._may_lack_some = True
+
+    def _not_taken(self, base_offset: int, data: Buffer | None) -> None:
+        """Entries of others, or undelivered ones, are before these batches, or they are known, or will be read."""
+        if base_offset < self._next_offset:
+            return
+        if data is not None and not self.flagged and events_of(data, base_offset):
+            self._may_lack_some = True
+            self._flag.start_writing()  # the log may be closed before it is read
+        if base_offset > self._next_offset and (self.loaded or self._loading is not None):
+            self._missed()
 
     def _missed(self) -> None:
         self.loaded, self._held = False, None
@@ -359,9 +395,10 @@ class LogTransactions:
         while not self.loaded:
             last, self._next_offset = self._end.last, self._end.next_offset
             self._held = []
-            cleaned, was_read = self._cleaned.place, True
-            if last.entry_id < 0 and cleaned is not None:
-                last = await self._scan_compacted(cleaned.offset, self._next_offset)
+            was_read = True
+            if last.entry_id < 0 and self._cleaned.compacted and await self._may_hold_transactions():
+                cleaned = self._cleaned.place
+                last = await self._scan_compacted(0 if cleaned is None else cleaned.offset, self._next_offset)
             elif self._position < last and await self._may_hold_transactions():
                 await self._scan(last)
             else:
@@ -373,6 +410,7 @@ class LogTransactions:
                 for entry in self._held:
                     self._take(entry)
                 self._position, self.loaded = max(last, self._end.last), True
+                self._may_lack_some = False
 
     async def _scan(self, last: Position) -> None:
         compacted = self._cleaned.place is not None
@@ -402,7 +440,7 @@ class LogTransactions:
             await self._flag.look()
             if self.flagged:
                 await self._begin_where_cleaned()
-        return self._seen or self.flagged
+        return self._seen or self.flagged or self._may_lack_some
 
     async def prepare_to_append(self) -> None:
         """Wait until ``loaded``, and until the flag of a log with transactions is written. Raises as ``prepare``."""
@@ -410,7 +448,7 @@ class LogTransactions:
         await self._flag.ensure()
 
     def _last_before_any(self) -> Position:
-        return FROM_THE_START if self._seen else self._end.last
+        return FROM_THE_START if self._seen or self._may_lack_some else self._end.last
 
     def close(self) -> None:
         if self._loading is not None:

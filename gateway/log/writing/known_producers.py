@@ -19,7 +19,8 @@ these reasons:
 A partition that is replicated between clusters is read for each new connection: a client may come from another cluster,
 and copies of what it has written there may arrive at any time. Whether it is replicated is seen by the broker's cursors
 for copies to other clusters, and by copies from them. Replication can be enabled at any time, so no read serves
-connections for longer than `READ_AGAIN_S`.
+connections for longer than `READ_AGAIN_S`. What the log's end passes over unread may be such copies: the tail is read
+again (`missed`).
 """
 
 from __future__ import annotations
@@ -65,6 +66,9 @@ class KnownProducers:
         """``own_producer`` returns the name of the Pulsar producer that writes the log."""
         self.state = ProducerState(resources.limits.max_producers_per_partition, everywhere)
         self.loaded = False
+        self.has_missed = False
+        """No batch may be checked until the log's tail has been read again."""
+        self._misses = 0
         self._topic = pulsar_topic
         self._resources = resources
         self._end = end
@@ -114,14 +118,15 @@ class KnownProducers:
         await self._fence_evicted_gateways()
         if not self.loaded:
             await self.load()
-        elif self.may_judge(header, source, arrived_s):
+            self._judges_since = min(self._judges_since, time.monotonic())
+        if self.may_judge(header, source, arrived_s):  # also if the load had begun before the batch arrived
             return
-        elif self.state.came_from(header, source):
+        if self.state.came_from(header, source):
             await self._refresh.refresh()
-            return
         else:
             await self._catch_up.wait()
-        self._judges_since = min(self._judges_since, time.monotonic())
+            self._judges_since = min(self._judges_since, time.monotonic())
+        await self.load()  # again, if something was missed
 
     def has_passed(self, header: BatchHeader, sequence: int) -> bool:
         """Whether the producer of ``header`` has written ``sequence``, has it in flight, or has a later epoch."""
@@ -131,8 +136,7 @@ class KnownProducers:
         """The producers with batches at the log's end. Raises PulsarError, KafkaError and TimeoutError."""
         if self.loaded:
             await self._refresh.refresh()
-        else:
-            await self.load()
+        await self.load()
         return self.state.active()
 
     # Loading
@@ -161,9 +165,13 @@ class KnownProducers:
 
     async def _load(self) -> None:
         try:
-            await self._read_tail()
-            self._replay(self._held)
-            self.loaded = True
+            while not self.loaded:
+                misses = self._misses
+                await self._read_tail()
+                if misses == self._misses:  # otherwise what was held follows what was missed since
+                    self._replay(self._held)
+                    self.loaded, self.has_missed = True, False
+                self._held.clear()
         finally:
             self._loading = None
             self._held.clear()
@@ -200,6 +208,11 @@ class KnownProducers:
         elif self._loading is not None:  # it follows the tail that is being read
             self._is_replicated = self._is_replicated or entry.is_copy
             self._held.extend(_idempotent(entry))
+
+    def missed(self) -> None:
+        """Entries before the log's end were not read. Copies from another cluster may be among them."""
+        self._misses += 1
+        self.has_missed, self.loaded = True, False
 
     def close(self) -> None:
         if self._loading is not None:

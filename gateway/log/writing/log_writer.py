@@ -204,10 +204,14 @@ class LogWriter:
         """Find the entries of a lost producer in the log. Those that are not there will not be: they are sent again."""
         await self._read_what_others_sent()
         refused = self._appender.send_again()
+        self.answer_copied()
+        self._refuse(refused, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def answer_copied(self) -> None:
+        """What waits, and came into the log from another cluster meanwhile, is not sent."""
         for batch in self._appender.take_copied():
             if batch.sequenced is not None:
                 answer(batch.done, batch.sequenced.base_offset, None)
-        self._refuse(refused, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     # Closing
 

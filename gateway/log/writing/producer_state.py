@@ -157,6 +157,8 @@ class ProducerState:
         self.has_transaction: Callable[[int], bool | None] = lambda _: False
         """Whether a producer has an open transaction; None while that is not known. Such producers are not forgotten.
         """
+        self.on_copied: Callable[[], None] = lambda: None
+        """Called when a copy of a batch was read that waits here, or is in flight."""
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
 
     def __contains__(self, producer_id: int) -> bool:
@@ -286,6 +288,7 @@ class ProducerState:
             producer.source, producer.in_transaction = None, header.is_transactional
         elif producer.in_flight and (batch := producer.find(header)) is not None and batch.base_offset < 0:
             self.complete(batch, base_offset)
+            self.on_copied()
 
     def fence(self, producer_id: int, epoch: int) -> None:
         """Take a marker of the producer with this epoch: earlier epochs are fenced, a later one begins at sequence 0.

@@ -37,6 +37,13 @@ class FakeTopic:
         """Make the entry a marker."""
         self.entries[position] = replace(self.entries[position], marker_type=marker_type)
 
+    def hold_back(self, position: Position) -> None:
+        """An open native transaction begins at the entry."""
+        held_back = {
+            each: replace(entry, is_held_back=True) for each, entry in self.entries.items() if each >= position
+        }
+        self.entries |= held_back
+
     def place(self, position: Position) -> int:
         """The number of entries up to a position. Positions at two sides of a ledger change may be the same place."""
         return sum(each <= position for each in self.entries)
@@ -94,7 +101,8 @@ class FakeSubscription:
         self._topic.dispatched.append((self._name, position._replace(entry_id=position.entry_id + 1)))
 
     async def last_position(self) -> Position:
-        messages = [position for position, entry in self._topic.entries.items() if entry.marker_type is None]
+        entries = self._topic.entries.values()
+        messages = [entry.position for entry in entries if entry.marker_type is None and not entry.is_held_back]
         return max(messages, default=Position(-1, -1))
 
     async def seek(self, position: Position) -> None:

@@ -57,6 +57,14 @@ async def test_what_is_written_meanwhile_is_not_taken_for_markers() -> None:
     assert reach == Reach(at(0), False)
 
 
+async def test_what_brokers_hold_back_is_not_taken_for_markers() -> None:
+    """The group reads it when the native transaction has ended."""
+    topic = log_of({1: REQUEST, 4: SNAPSHOT}, 5)
+    topic.hold_back(at(2))
+    subscription = cast(Subscription, FakeSubscription(topic, "g"))
+    assert await snapshots_of(topic).reach(subscription, at(0)) == Reach(at(1), True)
+
+
 async def test_newest() -> None:
     snapshots = snapshots_of(log_of({2: SNAPSHOT, 20: REQUEST, 30: SNAPSHOT, 31: REQUEST}, 60))
     assert await snapshots.newest("t", at(1), None) is None

@@ -25,6 +25,7 @@ from gateway.log.registry import LogRegistry
 from gateway.log.transactions.state import OpenTransaction
 from gateway.log.transactions.verifications import Verifications
 from gateway.observability.metrics import Metrics
+from gateway.pulsar.errors import ConnectionLostError
 from protocol.kafka.batch import NO_PRODUCER_EPOCH
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages import transactions as wire
@@ -47,6 +48,12 @@ class OpenLog:
         self.open = {ID: OpenTransaction(EPOCH, 5, coordinator_epoch=3)}
         self.verifications = Verifications()
         self.doubted: list[int] = []
+        self.comes_from_another_cluster: bool | Exception = False
+
+    async def is_copied(self, first_offset: int) -> bool:
+        if isinstance(self.comes_from_another_cluster, Exception):
+            raise self.comes_from_another_cluster
+        return self.comes_from_another_cluster
 
     def doubt(self, producer_id: int) -> None:
         self.doubted.append(producer_id)
@@ -142,6 +149,18 @@ async def test_a_transaction_is_aborted_when_it_is_unknown_twice() -> None:
     scene.log.open.clear()
     await scene.reconciliation.check()
     assert scene.hanging == 0
+
+
+@pytest.mark.parametrize("copied", [True, ConnectionLostError("lost"), TimeoutError()])
+async def test_what_another_cluster_coordinates_is_not_aborted(copied: bool | Exception) -> None:
+    """Its marker may come late, as when the clusters do not reach each other."""
+    scene = Scene()
+    scene.log.comes_from_another_cluster = copied
+    await scene.check_when_old(3)
+    assert (scene.hanging, scene.aborted) == (1, [])
+    scene.log.comes_from_another_cluster = False
+    await scene.reconciliation.check()
+    assert scene.aborted
 
 
 class OpenOffsets(OpenLog):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.log.bounds.log_bounds import LogBounds
+from gateway.log.bounds.log_bounds import LogBounds, read_bounds
 from gateway.log.bounds.transaction_flag import flagged_position
 from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions import checkpoints
@@ -15,6 +15,7 @@ from gateway.log.transactions.cleaned import PREFIX, cleaned_checkpoint, read_cl
 from gateway.log.transactions.state import AbortedTransaction
 from gateway.pulsar.position import Position
 from protocol.kafka.transaction_marker import MarkerType
+from tests.unit.gateway.log.fake_pulsar import FakeReader
 from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided, shared_on
 
 ABORT, COMMIT = MarkerType.ABORT, MarkerType.COMMIT
@@ -216,3 +217,29 @@ async def test_readers_begin_anew_when_aborted_records_in_memory_are_no_longer_n
     assert await decided(other) == (3, [])
     assert other.reader.read(1, 1 << 20) is None
     await other.close()
+
+
+@pytest.mark.parametrize("flagged", [True, False])
+async def test_compacted_entries_that_no_gateway_has_cleaned(no_settling: None, *, flagged: bool) -> None:
+    """In a cluster that gets copies only, Pulsar compacts by itself, and retention deletes the rest."""
+    scene = await scene_with_transactions()
+    compacted_away(scene, 0)
+    for *_, metadata in scene.topic.entries:
+        metadata.replicated_from = "another"
+    if not flagged:
+        scene.topic.properties = {}
+    scene.topic.properties["index"] = str(scene.topic.next_index - 1)
+    shared, topic = shared_on(scene.topic), scene.topic
+    last_position = FakeReader.last_position
+
+    async def gone(reader: FakeReader) -> Position:
+        return await last_position(reader) if reader.read_compacted else Position(topic.ledger_id + 1, -1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeReader, "last_position", gone)
+        bounds = await read_bounds(shared.resources.client, shared.resources.admin, "topic")
+        log = PartitionLog("topic", shared, bounds, lambda: True)
+        async with asyncio.timeout(5):
+            await log.transactions.prepare_to_read(0)
+            assert await decided(log) == (6, [(2, 2), (1, 4)])
+        await log.close()

@@ -12,10 +12,11 @@ import pytest
 from gateway.config.limits import Limits
 from gateway.errors import KafkaError
 from gateway.log.bounds import transaction_flag
+from gateway.log.bounds.transaction_flag import CHECKPOINT
 from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions import checkpoints, log_transactions, past_aborted
 from gateway.log.transactions.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from gateway.log.transactions.checkpoints import CHECKPOINT, find_last
+from gateway.log.transactions.checkpoints import find_last
 from gateway.log.transactions.events import events_of
 from gateway.log.transactions.state import AbortedTransaction, PartitionTransactions
 from gateway.pulsar.position import Position

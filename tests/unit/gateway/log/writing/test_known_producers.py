@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any, cast
 
 import pytest
@@ -11,6 +13,7 @@ from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.partition_log import PartitionLog
 from gateway.log.shared import Shared
 from gateway.log.writing import known_producers, writer_names
+from gateway.log.writing.producer_scan import read_tail
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -18,6 +21,7 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.producer import SendListener
 from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.records import Record, encode_batch
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeProducer, FakeTopic
 from tests.unit.gateway.log.log_scene import answered
 
@@ -105,6 +109,28 @@ async def test_a_late_read_of_the_only_leader_serves_all_later_batches(topic: To
     assert topic.asked == 1
     assert log.ready_for(header_of(2), 2)
     assert log.ready_for(header_of(1)._replace(base_sequence=1), 2), "over a new connection"
+    await log.close()
+
+
+@pytest.mark.usefixtures("others_still_write")
+async def test_a_read_that_began_before_a_batch_arrived_does_not(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch waits for a read that another one has begun. Meanwhile an entry of the previous leader was written."""
+    log, begun, may_end = log_on(topic, Names()), asyncio.Event(), asyncio.Event()
+
+    async def read_slowly(*arguments: Any) -> None:
+        begun.set()
+        await may_end.wait()
+        await read_tail(*arguments)
+
+    monkeypatch.setattr(known_producers, "read_tail", read_slowly)
+    first = asyncio.create_task(log.prepare(header_of(1), 1, time.monotonic()))
+    await begun.wait()
+    topic.write(bytes(batch_of(2)), 1, "the previous leader", 0)
+    second = asyncio.create_task(log.prepare(header_of(2), 2, time.monotonic()))
+    await let_callbacks_run()
+    may_end.set()
+    await asyncio.gather(first, second)
+    assert await repeated(log, 2) == 0
     await log.close()
 
 
