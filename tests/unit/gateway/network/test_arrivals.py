@@ -102,7 +102,7 @@ async def test_a_session_that_expires_while_a_request_is_begun() -> None:
     conversation.connection._pipeline._login = cast(LoginSession, login)
     conversation.feed(frame("f1"))
     looks = iter([False, True])
-    login.takes = lambda _: next(looks, True)  # type: ignore[method-assign]
+    login.takes = lambda _: next(looks, True)  # type: ignore[method-assign,assignment]
     conversation.feed(frame("f2"))
     conversation.feed(frame("f3"))
     await let_callbacks_run()
