@@ -31,6 +31,7 @@ from gateway.handlers.records.expected_produces import ExpectedProduces
 from gateway.handlers.records.fetch_bounds import is_room_for_answers
 from gateway.handlers.records.known_produce import KnownProduces
 from gateway.handlers.records.produce import look_up_names, names_known
+from gateway.log.writing.refused_batches import RefusedBatches
 from gateway.requests.call import Call, ClosesConnection, asks
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, RequestContext
@@ -357,8 +358,10 @@ class Forwarder:
         return route is None or not route.only_with_lease or not self._leaders.may_have_slept
 
     async def _refuse(self, call: Call, future: asyncio.Future[Response]) -> None:
+        """The answer to a request that was lost, whose batches `ProduceOrder.lost` has counted: they count once."""
+        client = replace(call.client, refused=RefusedBatches())
         try:
-            response = await (await self._refused(call)).result()
+            response = await (await self._refused(replace(call, context=replace(call.context, client=client)))).result()
         except Exception as error:  # a defect: the request fails with it
             if not future.done():
                 future.set_exception(error)

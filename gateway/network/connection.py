@@ -311,10 +311,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def finish(self, reason: str) -> None:
         """Close the connection when the requests that have begun are answered, and begin no others."""
-        if self.idle:
+        self._pipeline.finish(reason)
+        if self.idle:  # also a client that is muted, or does not read: what it has sent has not begun
             self.end(reason)
         else:
-            self._pipeline.finish(reason)
             self._is_finishing = True
             self.regulate_reading()
 

@@ -160,7 +160,8 @@ class Pipeline:
         )
 
     def _run(self, frame: bytearray) -> None:
-        if self._login is not None and self._login.takes(frame):
+        # Behind unanswered requests, `_can_run` has decided: a session that expires just now would end their answers.
+        if self._login is not None and not self._answers.places and self._login.takes(frame):
             self._serially(self._login.answer(frame), partial(self._take_login, len(frame) + LENGTH_BYTES))
             return
         dispatcher = self._host.dispatcher

@@ -49,6 +49,9 @@ class RequestBudget:
         self._waiting: dict[Reading, None] = {}
         self._first: Reading | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        """Of the first one, while its time runs."""
+        self._left_s = 0.0
+        """The time that the first one has left while it does not run."""
         self._resume: asyncio.TimerHandle | None = None
         self.decoding = DecodingRoom(budget_bytes)
         """Decoded requests may need the same size again, and half of it more."""
@@ -84,7 +87,8 @@ class RequestBudget:
 
     def may_read(self, connection: Reading) -> bool:
         """False: the connection's `regulate_reading` is called when there is room."""
-        if self._held.value < self._budget_bytes and self._whole is None and not self._waiting:
+        is_known = self._waiting or self._first is connection
+        if self._held.value < self._budget_bytes and self._whole is None and not is_known:
             return True
         has_turn = self._may_read(connection)
         if self._whole is None:
@@ -92,7 +96,10 @@ class RequestBudget:
         if not has_turn:
             self._whole.leave_to_share(connection)
             return False
-        return self._whole.may_read(connection)
+        may_read = self._whole.may_read(connection)
+        if self._first is connection:  # while it waits for the whole budget, it cannot be too slow
+            self._count_time(connection, runs=may_read)
+        return may_read
 
     def leave_to_share(self, connection: Reading) -> None:
         """The connection waits for its share of the budget. It calls `may_read` again when the share has room."""
@@ -101,13 +108,13 @@ class RequestBudget:
             self._choose_first()
 
     def _may_read(self, connection: Reading) -> bool:
+        if self._first is connection and not connection.mid_frame:  # otherwise its time would run on
+            self._choose_first()
         if self._held.value < self._budget_bytes:
             self._waiting.pop(connection, None)
             return True
         if self._first is None and connection.mid_frame:
             self._let_first_read(connection)
-        elif self._first is connection and not connection.mid_frame:
-            self._choose_first()
         if self._first is connection:
             return True
         self._waiting[connection] = None
@@ -141,12 +148,20 @@ class RequestBudget:
             first.regulate_reading()
 
     def _let_first_read(self, connection: Reading) -> None:
-        self._first = connection
-        self._deadline = asyncio.get_running_loop().call_later(RECEIVE_S, self._too_slow, connection)
+        self._first, self._left_s = connection, RECEIVE_S
+        self._count_time(connection, runs=True)
 
     def _end_first(self) -> None:
+        if self._first is not None:
+            self._count_time(self._first, runs=False)
         self._first = None
-        if self._deadline is not None:
+
+    def _count_time(self, connection: Reading, *, runs: bool) -> None:
+        loop = asyncio.get_running_loop()
+        if runs and self._deadline is None:
+            self._deadline = loop.call_later(self._left_s, self._too_slow, connection)
+        elif not runs and self._deadline is not None:
+            self._left_s = self._deadline.when() - loop.time()
             self._deadline.cancel()
             self._deadline = None
 

@@ -11,6 +11,8 @@ SAMPLES = 11
 _FULL_WINDOWS = SAMPLES - 1
 _LEAST_ELAPSED_S = _FULL_WINDOWS * WINDOW_MS / 1_000
 """Rates are computed over at least this time."""
+MAX_THROTTLE_MS = 2**31 - 1
+"""Responses have no room for a longer time. A very low quota, which keeps a client out, gives any time."""
 
 
 class Rate:
@@ -55,7 +57,7 @@ class Rate:
         elapsed_ms = now_ms - oldest_ms
         elapsed_ms += max(0, _FULL_WINDOWS - elapsed_ms // WINDOW_MS) * WINDOW_MS
         rate = used * 1_000 / elapsed_ms
-        return round((rate - bound) / bound * elapsed_ms) if rate > bound else 0
+        return _whole_ms((rate - bound) / bound * elapsed_ms) if rate > bound else 0
 
     def _begin_sample(self, now_ms: float) -> None:
         if self._since_ms > -math.inf:
@@ -79,6 +81,10 @@ class Rate:
         """Sum up again, so that rounding errors do not accumulate."""
         self._before = sum(amount for _, amount in self._older)
         self._total = self._before + newest
+
+
+def _whole_ms(time_ms: float) -> int:
+    return round(min(MAX_THROTTLE_MS, time_ms))
 
 
 def free_amount(bound: float) -> float:
@@ -133,7 +139,7 @@ class TokenBucket:
 
     def throttle_time_ms(self, rate: float, now_ms: float) -> int:
         """Milliseconds until the bucket is out of debt."""
-        return round(max(0.0, -self._refilled(rate, now_ms)) * 1_000 / rate)
+        return _whole_ms(max(0.0, -self._refilled(rate, now_ms)) * 1_000 / rate)
 
     def _refilled(self, rate: float, now_ms: float) -> float:
         most = SAMPLES * rate

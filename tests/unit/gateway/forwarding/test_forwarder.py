@@ -155,6 +155,18 @@ async def test_the_sequence_behind_a_refused_one_waits_for_it(error: ErrorCode) 
     assert len(scene.links[1].sent) == 1
 
 
+async def test_lost_batches_behind_a_refused_one_count_once() -> None:
+    """After four later batches the client has heard of the refusal. Of these two it has not."""
+    scene = Scene()
+    refused, *lost = [produce(scene, [1], sequence=number) for number in (3, 4, 5)]
+    scene.links[1].answer(0, VERSION, written({1: ErrorCode.NOT_LEADER_OR_FOLLOWER}))
+    scene.links[1].lose()
+    for each in (refused, *lost):
+        assert await codes(each) == {1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert await codes(produce(scene, [1], sequence=6)) == {1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert scene.links[1].sent == []
+
+
 async def test_new_leaders_get_batches_when_the_old_ones_have_answered() -> None:
     scene = Scene()
     first = produce(scene, [1])

@@ -92,3 +92,23 @@ async def test_what_was_asked_before_a_session_expired_is_answered() -> None:
     await let_callbacks_run()
     assert conversation.answers == ["1"] and conversation.transport.closing
     assert "2" not in conversation.dispatcher.begun
+
+
+async def test_a_session_that_expires_while_a_request_is_begun() -> None:
+    """The request counts as one in time: the login would close the connection, and the earlier response is not there.
+    """
+    conversation = Conversation()
+    login = Expiring()
+    conversation.connection._pipeline._login = cast(LoginSession, login)
+    conversation.feed(frame("f1"))
+    looks = iter([False, True])
+    login.takes = lambda _: next(looks, True)  # type: ignore[method-assign,assignment]
+    conversation.feed(frame("f2"))
+    conversation.feed(frame("f3"))
+    await let_callbacks_run()
+    assert not conversation.transport.closing
+    for number in ("1", "2"):
+        conversation.dispatcher.futures[number].set_result(number)
+    await let_callbacks_run()
+    assert conversation.answers == ["1", "2"] and conversation.transport.closing
+    assert "3" not in conversation.dispatcher.begun

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
+from gateway.network.connection import KafkaConnection
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.network.connection_harness import frame
 from tests.unit.gateway.network.test_server import Client, server_of
@@ -73,6 +75,21 @@ async def test_large_requests_are_begun_before_it_stops() -> None:
     await let_callbacks_run()
     assert client.transport.written == b"1;2;"
     assert client.transport.closing
+    client.lose()
+    async with asyncio.timeout(5):
+        await stopping
+
+
+@pytest.mark.parametrize("hold_back", [lambda each: each._client.mute(LONG_MS), lambda each: each.pause_writing()])
+async def test_requests_that_have_not_begun_are_not_waited_for(hold_back: Callable[[KafkaConnection], None]) -> None:
+    """Of a client that is over its quota, or does not read its answers."""
+    server, dispatcher = server_of(stop_drain_ms=LONG_MS)
+    client = Client(server)
+    hold_back(client.connection)
+    client.feed(frame("f1"))
+    stopping = asyncio.create_task(server.stop())
+    await let_callbacks_run()
+    assert client.transport.closing and not dispatcher.begun
     client.lose()
     async with asyncio.timeout(5):
         await stopping

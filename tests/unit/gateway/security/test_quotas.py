@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.security.quota_entities import MUTATION_RATE, invalid_entity, invalid_quota
-from gateway.security.quota_rates import Rate, RatePair, TokenBucket, free_amount
+from gateway.security.quota_rates import MAX_THROTTLE_MS, Rate, RatePair, TokenBucket, free_amount
 from gateway.security.quotas import Limit, Quotas
 from gateway.security.records import QuotaKey, quota_record
 from gateway.security.state import SecurityState
@@ -77,6 +77,15 @@ def test_a_bucket_is_full_at_first_and_goes_into_debt_once() -> None:
     assert bucket.is_empty(2, 0) and bucket.throttle_time_ms(2, 0) == 4_000
     assert bucket.is_empty(2, 3_000) and not bucket.is_empty(2, 4_000)
     assert bucket.throttle_time_ms(2, 4_000) == 0
+
+
+@pytest.mark.parametrize("bound", [1, 1e-9, 5e-324])
+def test_a_response_has_room_for_any_throttle_time(bound: float) -> None:
+    """Also of a quota that keeps a client out."""
+    rate, bucket = Rate(), TokenBucket()
+    bucket.take(10**9, bound, 0)
+    assert 0 < rate.charge(10**9, bound, 0) <= MAX_THROTTLE_MS
+    assert 0 < bucket.throttle_time_ms(bound, 0) <= MAX_THROTTLE_MS
 
 
 LEVELS: list[dict[str, str | None]] = [

@@ -104,19 +104,21 @@ def state(way: Way) -> object:
              part.answered_start) for part in session.partitions.values()])
         for session in cluster.fetch_sessions._sessions.values()
     ]  # fmt: skip
-    waiting = [bool(log.waiters) for _, log in cluster.logs.all_open()]
+    waiting = any(log.waiters for _, log in cluster.logs.all_open())
     counts = (metrics.cache_hits.value, metrics.cache_misses.value, metrics.in_flight.value, metrics.bytes_out.value)
     errors = [sample for family in metrics._errors.collect() for sample in family.samples if "total" in sample.name]
     return requests, sessions, waiting, counts, [(each.labels, each.value) for each in errors]
 
 
-async def opened(monkeypatch: pytest.MonkeyPatch) -> Fetches:
-    """Their logs are open, and have records in memory."""
+async def opened(monkeypatch: pytest.MonkeyPatch, *, kept: bool = False) -> Fetches:
+    """Their logs are open, and have records in memory. If these are `kept`, logs that are opened again have them."""
     monkeypatch.setattr(receipt_lookup, "LOOK_UP_AFTER_S", 0)  # the broker delivers no entries
     ways = Fetches(monkeypatch)
     for way in (ways.general, ways.straight):
         for name in (TOPIC, OTHER):
             way.scene.add_topic(name, 2)
+            if kept:
+                way.broker.kept |= {way.scene.pulsar_name(name, index): [] for index in (0, 1)}
         way.reconnect()
     await ways.ask(*(produce(batch(), topic, n) for topic in (TOPIC, OTHER) for n in (0, 1) for _ in range(BATCHES)))
     ways.taken = 0

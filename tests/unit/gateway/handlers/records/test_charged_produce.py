@@ -11,6 +11,7 @@ from gateway.handlers.records.known_produce import KnownProduces
 from gateway.log.partition_log import PartitionLog
 from gateway.log.reading import receipt_lookup
 from gateway.security.quota_entities import CONNECTION_RATE, MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from gateway.security.quota_rates import MAX_THROTTLE_MS
 from protocol.pulsar.pulsar_commands_pb2 import ServerError
 from tests.unit.gateway.handlers.both_charged import ANYBODY, CLIENT_IDS, EXPIRED_MS, BothCharged, set_quota
 from tests.unit.gateway.handlers.both_ways import OTHER, BothWays
@@ -50,6 +51,14 @@ async def test_over_the_quota(both: BothCharged) -> None:
     assert await both.ask(FRAME, taken=1) == [3_000]
     both.now_ms += 12_000
     assert await both.ask(FRAME, taken=1) == []
+
+
+async def test_what_was_written_is_answered_however_long_the_client_has_to_wait(both: BothCharged) -> None:
+    """A quota of one byte keeps a client out. Without an answer, it would send the same batch again."""
+    frame = request(9, batch(10_000))
+    both.set(PRODUCER_BYTE_RATE, 1)
+    *_, longest_ms = await both.ask(*[frame] * 4, taken=4)
+    assert longest_ms == MAX_THROTTLE_MS
 
 
 @pytest.mark.parametrize("version", [5, 8, 13])
