@@ -18,6 +18,7 @@ from gateway.authorization.guard import (
 )
 from gateway.errors import error_code
 from gateway.handlers.topics.delete_topics import UNKNOWN_ID
+from gateway.handlers.topics.metadata import looked_up
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call, Handle
 from gateway.requests.reply import Reply
@@ -61,7 +62,7 @@ def metadata(call: Call[MetadataRequest], handle: Handle) -> Reply:
             lambda response: changed(response, "topics", [row for row in response.topics if _is_describable(call, row)])
         )
     allowed, refused = [], []
-    for item in wanted:
+    for item in looked_up(call.version, wanted):
         if item.topic_id is None and item.name is not None and not _may(call, AclOperation.DESCRIBE, item.name):
             call.count_denied(AclOperation.DESCRIBE, ResourceType.TOPIC, item.name)
             refused.append(_Described(error_code=_DENIED, name=item.name))
@@ -179,10 +180,14 @@ def delete_topics(call: Call[DeleteTopicsRequest], handle: Handle) -> Reply:
 async def _delete_topics(call: Call[DeleteTopicsRequest], handle: Handle) -> Reply:
     if call.version < BY_ID_VERSION:
         return _delete_by_name(call, handle)
+    topics = call.request.topics or ()
+    times = Counter((item.name, item.topic_id) for item in topics)
     allowed: list[Any] = []
     refused = []
-    for item in call.request.topics or ():
-        answer = await _refusal_to_delete(call, item)
+    for item in topics:
+        # What occurs twice is an error, which takes precedence over the denial.
+        is_once = times[item.name, item.topic_id] == 1
+        answer = await _refusal_to_delete(call, item) if is_once else None
         if answer is None:
             allowed.append(item)
         else:
@@ -227,7 +232,13 @@ def _refused_name(call: Call, name: str) -> _Deleted:
     return _refused_deletion(name, None)
 
 
-_delete_by_name = needs_each("topic_names", _may_delete, "responses", _refused_name)
+def _delete_by_name(call: Call[DeleteTopicsRequest], handle: Handle) -> Reply:
+    times = Counter(call.request.topic_names)
+    guard = needs_each(
+        "topic_names", lambda call, name: times[name] > 1 or _may_delete(call, name), "responses", _refused_name
+    )
+    return guard(call, handle)
+
 
 # Leaders and replicas
 
