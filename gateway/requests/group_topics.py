@@ -169,9 +169,7 @@ async def look_up_counts(call: Call, highest: Mapping[str, int]) -> PartitionCou
 async def _look_up(call: Call, name: str, partition: int) -> Topic | int | None:
     """0 if there is no such topic, None if Pulsar did not answer."""
     try:
-        topic = await call.topics.get(name)
-        if topic is not None and partition >= topic.partitions:
-            topic = await call.topics.get(name, fresh=True)
+        topic = await call.topics.with_partition(name, partition)
     except PulsarError as error:
         log.warning("cannot look up topic", topic=name, error=str(error))
         return None
