@@ -20,6 +20,7 @@ from gateway.authorization.guard import (
     topic_name,
     with_error,
 )
+from gateway.fan_out import sliced
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call, Guard, Handle
 from gateway.requests.denials import DENIED
@@ -126,7 +127,7 @@ _offsets_of_group = _offset_rows(_FetchedOfGroup, _FetchedOfGroup.OffsetFetchRes
 
 
 def offset_fetch(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
-    return (_several_groups if call.version >= SEVERAL_VERSION else _one_group)(call, handle)
+    return Reply.after(_several_groups(call, handle)) if call.version >= SEVERAL_VERSION else _one_group(call, handle)
 
 
 def _one_group(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
@@ -145,19 +146,23 @@ def _one_group(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
     )
 
 
-def _several_groups(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
+async def _several_groups(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
     """Requested topics, and those with committed offsets, are shown only where the client may describe them."""
     asked, refused, hidden = [], [], {}
-    for group in call.request.groups:
+    async for group in sliced(call.request.groups):
         if not _may_describe(call, group.group_id):
             _refuse_description(call, group.group_id)
             refused.append(_FetchedGroup(group_id=group.group_id, error_code=_GROUP_DENIED))
             continue
-        denied = [row for row in group.topics or () if not _may_describe_topic(call, row.name)]
+        shown_topics, denied = [], []
+        async for row in sliced(group.topics or ()):
+            if _may_describe_topic(call, row.name):
+                shown_topics.append(row)
+            else:
+                _hide_topics(call, [row.name])
+                denied.append(_offsets_of_group.refused(row))
         if denied:
-            _hide_topics(call, [row.name for row in denied])
-            hidden[group.group_id] = [_offsets_of_group.refused(row) for row in denied]
-        shown_topics = [row for row in group.topics or () if _may_describe_topic(call, row.name)]
+            hidden[group.group_id] = denied
         asked.append(changed(group, "topics", shown_topics) if denied else group)
     if not asked:
         return Reply(OffsetFetchResponse(groups=refused))

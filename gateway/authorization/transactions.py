@@ -15,6 +15,7 @@ from gateway.authorization.guard import (
     needs_each,
     with_error,
 )
+from gateway.fan_out import sliced
 from gateway.requests.call import Call, Handle
 from gateway.requests.denials import DENIED
 from gateway.requests.reply import Reply
@@ -81,15 +82,17 @@ def _of_client(call: Call[AddPartitionsToTxnRequest], handle: Handle) -> Reply:
     if not _may(call, AclOperation.WRITE, request.v3_and_below_transactional_id):
         call.count_denied(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
         return Reply(_answer(request, lambda _topic, _partition: _DENIED))
-    denied = {
-        topic.name
-        for topic in request.v3_and_below_topics
-        if topic.name in INTERNAL_TOPICS or not may(call, AclOperation.WRITE, ResourceType.TOPIC, topic.name)
-    }
+    return Reply.after(_of_client_for_topics(call, handle))
+
+
+async def _of_client_for_topics(call: Call[AddPartitionsToTxnRequest], handle: Handle) -> Reply:
+    request, denied = call.request, set[str]()
+    async for topic in sliced(request.v3_and_below_topics):
+        if topic.name not in denied and not _may_add(call, topic.name):
+            call.count_denied(AclOperation.WRITE, ResourceType.TOPIC, topic.name)
+            denied.add(topic.name)
     if not denied:
         return handle(call)
-    for name in denied:
-        call.count_denied(AclOperation.WRITE, ResourceType.TOPIC, name)
 
     def code(topic: str, partition: int) -> ErrorCode:
         if topic in denied:
@@ -100,6 +103,10 @@ def _of_client(call: Call[AddPartitionsToTxnRequest], handle: Handle) -> Reply:
         return ErrorCode.OPERATION_NOT_ATTEMPTED
 
     return Reply(_answer(request, code))
+
+
+def _may_add(call: Call, topic: str) -> bool:
+    return topic not in INTERNAL_TOPICS and may(call, AclOperation.WRITE, ResourceType.TOPIC, topic)
 
 
 def _answer(request: AddPartitionsToTxnRequest, code: Callable[[str, int], ErrorCode]) -> AddPartitionsToTxnResponse:
