@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -17,6 +18,7 @@ from gateway.authorization.guard import (
     needs,
     needs_cluster,
     needs_each,
+    refusal,
     topic_name,
     with_error,
 )
@@ -134,9 +136,9 @@ def _one_group(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
     request = call.request
     if not _may_describe(call, request.group_id):
         _refuse_description(call, request.group_id)
-        rows = [_offsets.refused(row, _GROUP_DENIED) for row in request.topics or ()]
-        own = _GROUP_DENIED if call.version >= OWN_ERROR_VERSION else ErrorCode.NONE
-        return Reply(OffsetFetchResponse(error_code=own, topics=rows if call.version < OWN_ERROR_VERSION else []))
+        if call.version >= OWN_ERROR_VERSION:
+            return Reply(OffsetFetchResponse(error_code=_GROUP_DENIED, topics=[]))
+        return refusal(call, partial(_offsets.refuse_all, call, _GROUP_DENIED))
     if request.topics is not None:
         return _offsets.guard(call, handle)
     return handle(call.asking(request)).then(

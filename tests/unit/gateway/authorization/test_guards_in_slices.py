@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from gateway import fan_out
 from gateway.authorization import groups, topics, transactions
+from gateway.authorization.guard import LARGE_ROWS, TopicRows
 from gateway.requests.reply import Reply
-from protocol.kafka.messages.groups import OffsetFetchRequest, OffsetFetchResponse
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
 from protocol.kafka.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -92,3 +100,37 @@ async def test_a_request(guard: Any, version: int, request_: Any, response: Any)
             await asyncio.sleep(0)
     await judging
     assert turns >= len(IDS)
+
+
+_TOPIC = OffsetCommitRequest.OffsetCommitRequestTopic
+
+
+def committing(group_id: str, name: str) -> OffsetCommitRequest:
+    rows = [_TOPIC.OffsetCommitRequestPartition(partition_index=number) for number in range(LARGE_ROWS + 1)]
+    return OffsetCommitRequest(group_id=group_id, topics=[_TOPIC(name=name, partitions=rows)])
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (committing("t0", "t1"), ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        (committing("t1", "t0"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ],
+)
+async def test_very_many_refusals_are_made_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, request_: OffsetCommitRequest, code: ErrorCode
+) -> None:
+    made: list[int] = []
+    plain = TopicRows.refused
+
+    def refused(self: TopicRows, row: Any, code: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> Any:
+        made.append(threading.get_ident())
+        return plain(self, row, code)
+
+    monkeypatch.setattr(TopicRows, "refused", refused)
+    call = call_of(request_, 2, SimpleNamespace(response=OffsetCommitResponse))
+    response: Any = await groups.OFFSET_COMMIT(call, Mock()).result()
+    assert {row.error_code for row in response.topics[0].partitions} == {code}
+    assert len(response.topics[0].partitions) == LARGE_ROWS + 1
+    assert len(made) == 1
+    assert made != [threading.get_ident()]
