@@ -13,6 +13,7 @@ from gateway.authorization.guard import (
     with_error,
     with_error_and_text,
 )
+from gateway.fan_out import SORTED_AT_ONCE
 from gateway.requests.call import Call, Guard
 from gateway.requests.config_resources import ResourceType as ConfigResource
 from gateway.requests.denials import DENIED
@@ -96,7 +97,8 @@ def _refuse_credentials(
 ) -> AlterUserScramCredentialsResponse:
     row = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
     users = {each.name for each in call.request.deletions} | {each.name for each in call.request.upsertions}
-    results = [row(user=user, error_code=code, error_message=MESSAGES[code]) for user in sorted(users)]
+    in_order = sorted(users) if len(users) <= SORTED_AT_ONCE else users  # to sort more would stop all threads
+    results = [row(user=user, error_code=code, error_message=MESSAGES[code]) for user in in_order]
     return AlterUserScramCredentialsResponse(results=results)
 
 

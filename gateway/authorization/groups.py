@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -17,9 +18,11 @@ from gateway.authorization.guard import (
     needs,
     needs_cluster,
     needs_each,
+    refusal,
     topic_name,
     with_error,
 )
+from gateway.fan_out import sliced
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call, Guard, Handle
 from gateway.requests.denials import DENIED
@@ -126,16 +129,16 @@ _offsets_of_group = _offset_rows(_FetchedOfGroup, _FetchedOfGroup.OffsetFetchRes
 
 
 def offset_fetch(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
-    return (_several_groups if call.version >= SEVERAL_VERSION else _one_group)(call, handle)
+    return Reply.after(_several_groups(call, handle)) if call.version >= SEVERAL_VERSION else _one_group(call, handle)
 
 
 def _one_group(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
     request = call.request
     if not _may_describe(call, request.group_id):
         _refuse_description(call, request.group_id)
-        rows = [_offsets.refused(row, _GROUP_DENIED) for row in request.topics or ()]
-        own = _GROUP_DENIED if call.version >= OWN_ERROR_VERSION else ErrorCode.NONE
-        return Reply(OffsetFetchResponse(error_code=own, topics=rows if call.version < OWN_ERROR_VERSION else []))
+        if call.version >= OWN_ERROR_VERSION:
+            return Reply(OffsetFetchResponse(error_code=_GROUP_DENIED, topics=[]))
+        return refusal(call, partial(_offsets.refuse_all, call, _GROUP_DENIED))
     if request.topics is not None:
         return _offsets.guard(call, handle)
     return handle(call.asking(request)).then(
@@ -145,19 +148,23 @@ def _one_group(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
     )
 
 
-def _several_groups(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
+async def _several_groups(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
     """Requested topics, and those with committed offsets, are shown only where the client may describe them."""
     asked, refused, hidden = [], [], {}
-    for group in call.request.groups:
+    async for group in sliced(call.request.groups):
         if not _may_describe(call, group.group_id):
             _refuse_description(call, group.group_id)
             refused.append(_FetchedGroup(group_id=group.group_id, error_code=_GROUP_DENIED))
             continue
-        denied = [row for row in group.topics or () if not _may_describe_topic(call, row.name)]
+        shown_topics, denied = [], []
+        async for row in sliced(group.topics or ()):
+            if _may_describe_topic(call, row.name):
+                shown_topics.append(row)
+            else:
+                _hide_topics(call, [row.name])
+                denied.append(_offsets_of_group.refused(row))
         if denied:
-            _hide_topics(call, [row.name for row in denied])
-            hidden[group.group_id] = [_offsets_of_group.refused(row) for row in denied]
-        shown_topics = [row for row in group.topics or () if _may_describe_topic(call, row.name)]
+            hidden[group.group_id] = denied
         asked.append(changed(group, "topics", shown_topics) if denied else group)
     if not asked:
         return Reply(OffsetFetchResponse(groups=refused))

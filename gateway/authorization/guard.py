@@ -6,10 +6,13 @@ has a right to, and adds its own answers for the rest to the response: the handl
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from gateway.fan_out import Slices
@@ -18,6 +21,7 @@ from gateway.requests.denials import DENIED
 from gateway.requests.reply import Reply
 from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.value_counts import has_more_rows
 
 Message = Any
 Row = Any
@@ -25,6 +29,8 @@ Row = Any
 
 AT_ONCE = 100
 """Rows of a request that are judged without giving others their turn."""
+LARGE_ROWS = 2_000
+"""Refusals of requests with more rows are made in threads."""
 
 MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
@@ -81,9 +87,20 @@ def needs(
         if may(call, operation, resource_type, resource):
             return handle(call)
         call.count_denied(operation, resource_type, resource)
-        return Reply(refuse(call, code))
+        return refusal(call, partial(refuse, call, code))
 
     return guard
+
+
+def refusal(call: Call, make: Callable[[], Message]) -> Reply:
+    """The answer to a request of which nothing is allowed. `make` may run in a thread."""
+    if has_more_rows(type(call.request), call.request, LARGE_ROWS):
+        return Reply.after(_made_in_thread(make))
+    return Reply(make())
+
+
+async def _made_in_thread(make: Callable[[], Message]) -> Reply:
+    return Reply(await asyncio.to_thread(make))
 
 
 def needs_cluster(operation: AclOperation, refuse: Callable[[Call[Any], ErrorCode], Message]) -> Guard:
@@ -109,12 +126,18 @@ def needs_each(
     allows: Callable[[Call[Any], Row], bool],
     answered: str,
     refuse: Callable[[Call[Any], Row], Row],
+    *,
+    count: Callable[[Call[Any], Row], None] = lambda _call, _row: None,
+    parts: Callable[[Row], Sequence[object]] = lambda _row: (),
 ) -> Guard:
-    """A right for each row of the request's field `asked`; denied rows are answered in the response's `answered`."""
+    """A right for each row of the request's field `asked`; denied rows are answered in the response's `answered`.
+
+    A row with many `parts` is refused in a thread, after the denial was counted by `count`.
+    """
 
     def guard(call: Call, handle: Handle) -> Reply:
         rows: Sequence[Row] = getattr(call.request, asked) or ()
-        if len(rows) > AT_ONCE:
+        if len(rows) > AT_ONCE or any(len(parts(row)) > LARGE_ROWS for row in rows):
             return Reply.after(in_slices(call, handle, rows))
         allowed: list[Row] = []
         refused: list[Row] = []
@@ -126,13 +149,18 @@ def needs_each(
         slices, allowed, refused = Slices(), list[Row](), list[Row]()
         for row in rows:
             await slices.pause()
-            judge(call, row, allowed, refused)
+            if len(parts(row)) <= LARGE_ROWS or allows(call, row):
+                judge(call, row, allowed, refused)
+            else:
+                count(call, row)
+                refused.append(await asyncio.to_thread(refuse, call, row))
         return answer(call, handle, allowed, refused)
 
     def judge(call: Call, row: Row, allowed: list[Row], refused: list[Row]) -> None:
         if allows(call, row):
             allowed.append(row)
         else:
+            count(call, row)
             refused.append(refuse(call, row))
 
     def answer(call: Call, handle: Handle, allowed: list[Row], refused: list[Row]) -> Reply:
@@ -184,13 +212,15 @@ class TopicRows:
         return self.topic(**{self.name: getattr(row, self.name), self.partitions: partitions})
 
     def refuse_all(self, call: Call, code: ErrorCode) -> Message:
-        rows = [self.refused(row, code) for row in getattr(call.request, self.asked)]
+        rows = [self.refused(row, code) for row in getattr(call.request, self.asked) or ()]
         return _response(call, **{self.answered: rows})
 
-    def _refuse(self, call: Call, row: Row) -> Row:
+    def _count(self, call: Call, row: Row) -> None:
         call.count_denied(self.operation, ResourceType.TOPIC, getattr(row, self.name))
-        return self.refused(row)
 
     @property
     def guard(self) -> Guard:
-        return needs_each(self.asked, self.allows, self.answered, self._refuse)
+        return needs_each(
+            self.asked, self.allows, self.answered, lambda _call, row: self.refused(row),
+            count=self._count, parts=attrgetter(self.asked_partitions),
+        )  # fmt: skip

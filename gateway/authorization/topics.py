@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.authorization.guard import (
@@ -17,9 +17,12 @@ from gateway.authorization.guard import (
     with_error_and_text,
 )
 from gateway.errors import error_code
+from gateway.fan_out import sliced
 from gateway.handlers.topics.delete_topics import UNKNOWN_ID
+from gateway.handlers.topics.metadata import looked_up
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call, Handle
+from gateway.requests.repeated import times_of
 from gateway.requests.reply import Reply
 from protocol.kafka.acl import NOT_ASKED, AclOperation, ResourceType
 from protocol.kafka.errors import ErrorCode
@@ -60,8 +63,14 @@ def metadata(call: Call[MetadataRequest], handle: Handle) -> Reply:
         return handle(call).then(
             lambda response: changed(response, "topics", [row for row in response.topics if _is_describable(call, row)])
         )
+    return Reply.after(_named(call, handle, looked_up(call.version, wanted)))
+
+
+async def _named(
+    call: Call[MetadataRequest], handle: Handle, wanted: Sequence[MetadataRequest.MetadataRequestTopic]
+) -> Reply:
     allowed, refused = [], []
-    for item in wanted:
+    async for item in sliced(wanted):
         if item.topic_id is None and item.name is not None and not _may(call, AclOperation.DESCRIBE, item.name):
             call.count_denied(AclOperation.DESCRIBE, ResourceType.TOPIC, item.name)
             refused.append(_Described(error_code=_DENIED, name=item.name))
@@ -109,23 +118,31 @@ _Created = CreateTopicsResponse.CreatableTopicResult
 
 
 def create_topics(call: Call[CreateTopicsRequest], handle: Handle) -> Reply:
+    if may_cluster(call, AclOperation.CREATE):
+        return _create_allowed(call, handle, [])
+    return Reply.after(_create_topics(call, handle))
+
+
+async def _create_topics(call: Call[CreateTopicsRequest], handle: Handle) -> Reply:
     """A name that occurs twice is an error, which takes precedence over the denial."""
-    times = Counter(topic.name for topic in call.request.topics)
-    may_all = may_cluster(call, AclOperation.CREATE)
-    allowed, refused = [], []
-    for topic in call.request.topics:
-        if may_all or times[topic.name] > 1 or _may(call, AclOperation.CREATE, topic.name):
+    times = await times_of(topic.name for topic in call.request.topics)
+    allowed, refused = [], list[_Created]()
+    async for topic in sliced(call.request.topics):
+        if times[topic.name] > 1 or _may(call, AclOperation.CREATE, topic.name):
             allowed.append(topic)
         else:
             call.count_denied(AclOperation.CREATE, ResourceType.TOPIC, topic.name)
             refused.append(_refused_creation(topic.name))
     if not allowed:
         return Reply(CreateTopicsResponse(topics=refused))
+    return _create_allowed(call.asking(changed(call.request, "topics", allowed)), handle, refused)
 
+
+def _create_allowed(call: Call[CreateTopicsRequest], handle: Handle, refused: list[_Created]) -> Reply:
     def shown(response: CreateTopicsResponse) -> CreateTopicsResponse:
         return changed(response, "topics", [_with_configs(call, row) for row in response.topics] + refused)  # type: ignore[no-any-return]
 
-    return handle(call.asking(changed(call.request, "topics", allowed))).then(shown)
+    return handle(call).then(shown)
 
 
 def _refused_creation(name: str) -> _Created:
@@ -149,7 +166,11 @@ _Extended = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
 def create_partitions(call: Call[CreatePartitionsRequest], handle: Handle) -> Reply:
-    times = Counter(topic.name for topic in call.request.topics)
+    return Reply.after(_create_partitions(call, handle))
+
+
+async def _create_partitions(call: Call[CreatePartitionsRequest], handle: Handle) -> Reply:
+    times = await times_of(topic.name for topic in call.request.topics)
     guard = needs_each(
         "topics",
         lambda call, row: times[row.name] > 1 or _may(call, AclOperation.ALTER, row.name),
@@ -178,11 +199,15 @@ def delete_topics(call: Call[DeleteTopicsRequest], handle: Handle) -> Reply:
 
 async def _delete_topics(call: Call[DeleteTopicsRequest], handle: Handle) -> Reply:
     if call.version < BY_ID_VERSION:
-        return _delete_by_name(call, handle)
+        return await _delete_by_name(call, handle)
+    topics = call.request.topics or ()
+    times = await times_of((item.name, item.topic_id) for item in topics)
     allowed: list[Any] = []
     refused = []
-    for item in call.request.topics or ():
-        answer = await _refusal_to_delete(call, item)
+    async for item in sliced(topics):
+        # What occurs twice is an error, which takes precedence over the denial.
+        is_once = times[item.name, item.topic_id] == 1
+        answer = await _refusal_to_delete(call, item) if is_once else None
         if answer is None:
             allowed.append(item)
         else:
@@ -227,7 +252,13 @@ def _refused_name(call: Call, name: str) -> _Deleted:
     return _refused_deletion(name, None)
 
 
-_delete_by_name = needs_each("topic_names", _may_delete, "responses", _refused_name)
+async def _delete_by_name(call: Call[DeleteTopicsRequest], handle: Handle) -> Reply:
+    times = await times_of(call.request.topic_names or ())
+    guard = needs_each(
+        "topic_names", lambda call, name: times[name] > 1 or _may_delete(call, name), "responses", _refused_name
+    )
+    return guard(call, handle)
+
 
 # Leaders and replicas
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 
 from gateway.authorization.guard import (
@@ -13,8 +14,10 @@ from gateway.authorization.guard import (
     needs,
     needs_cluster,
     needs_each,
+    refusal,
     with_error,
 )
+from gateway.fan_out import sliced
 from gateway.requests.call import Call, Handle
 from gateway.requests.denials import DENIED
 from gateway.requests.reply import Reply
@@ -80,26 +83,33 @@ def _of_client(call: Call[AddPartitionsToTxnRequest], handle: Handle) -> Reply:
     request = call.request
     if not _may(call, AclOperation.WRITE, request.v3_and_below_transactional_id):
         call.count_denied(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
-        return Reply(_answer(request, lambda _topic, _partition: _DENIED))
-    denied = {
-        topic.name
-        for topic in request.v3_and_below_topics
-        if topic.name in INTERNAL_TOPICS or not may(call, AclOperation.WRITE, ResourceType.TOPIC, topic.name)
-    }
+        return refusal(call, partial(_answer, request, lambda _topic, _partition: _DENIED))
+    return Reply.after(_of_client_for_topics(call, handle))
+
+
+async def _of_client_for_topics(call: Call[AddPartitionsToTxnRequest], handle: Handle) -> Reply:
+    request, denied, counts = call.request, set[str](), dict[str, int]()
+    async for topic in sliced(request.v3_and_below_topics):
+        if topic.name not in denied and not _may_add(call, topic.name):
+            call.count_denied(AclOperation.WRITE, ResourceType.TOPIC, topic.name)
+            denied.add(topic.name)
+        elif (known := call.cluster.topics.cached(topic.name)) is not None:
+            counts[topic.name] = known.partitions
     if not denied:
         return handle(call)
-    for name in denied:
-        call.count_denied(AclOperation.WRITE, ResourceType.TOPIC, name)
 
     def code(topic: str, partition: int) -> ErrorCode:
         if topic in denied:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        known = call.cluster.topics.cached(topic)
-        if known is not None and not 0 <= partition < known.partitions:
+        if topic in counts and not 0 <= partition < counts[topic]:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.OPERATION_NOT_ATTEMPTED
 
-    return Reply(_answer(request, code))
+    return refusal(call, partial(_answer, request, code))
+
+
+def _may_add(call: Call, topic: str) -> bool:
+    return topic not in INTERNAL_TOPICS and may(call, AclOperation.WRITE, ResourceType.TOPIC, topic)
 
 
 def _answer(request: AddPartitionsToTxnRequest, code: Callable[[str, int], ErrorCode]) -> AddPartitionsToTxnResponse:

@@ -109,6 +109,28 @@ def with_counts(call: Call, topics: Iterable[_Topic], then: Callable[[PartitionC
     return Reply.after(look_up())
 
 
+def answered_rows(topics: Iterable[_Topic], counts: PartitionCounts) -> list[tuple[str, list[int]]]:
+    """The topics and partitions of an answer, as Kafka has them.
+
+    What the coordinator does not get comes first, and if there is any, each topic has one row. A topic that exists has
+    no row without partitions.
+    """
+    refused: dict[str, list[int]] = {}
+    others: list[tuple[str, list[int]]] = []
+    for topic in topics:
+        numbers = [partition.partition_index for partition in topic.partitions]
+        wrong = [number for number in numbers if counts.error(topic.name, number)]
+        if wrong or not counts.by_topic[topic.name]:
+            refused.setdefault(topic.name, []).extend(wrong)
+        if len(wrong) < len(numbers):
+            others.append((topic.name, [number for number in numbers if not counts.error(topic.name, number)]))
+    if not refused:
+        return others
+    for name, numbers in others:
+        refused.setdefault(name, []).extend(numbers)
+    return [*refused.items()]
+
+
 def highest_partitions(topics: Iterable[_Topic]) -> dict[str, int]:
     """The highest partition number that a request's rows name, by topic."""
     highest: dict[str, int] = {}
@@ -147,9 +169,7 @@ async def look_up_counts(call: Call, highest: Mapping[str, int]) -> PartitionCou
 async def _look_up(call: Call, name: str, partition: int) -> Topic | int | None:
     """0 if there is no such topic, None if Pulsar did not answer."""
     try:
-        topic = await call.topics.get(name)
-        if topic is not None and partition >= topic.partitions:
-            topic = await call.topics.get(name, fresh=True)
+        topic = await call.topics.with_partition(name, partition)
     except PulsarError as error:
         log.warning("cannot look up topic", topic=name, error=str(error))
         return None

@@ -11,9 +11,7 @@ from protocol.kafka.errors import ErrorCode
 
 async def topic_of(call: Call, name: str, partition: int) -> Topic:
     """Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION, and PulsarError."""
-    topic = await call.topics.get(name)
-    if topic is not None and partition >= topic.partitions:  # the topic may have more partitions now
-        topic = await call.topics.get(name, fresh=True)
+    topic = await call.topics.with_partition(name, partition)
     if topic is None or not 0 <= partition < topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return topic

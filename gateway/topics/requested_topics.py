@@ -33,6 +33,8 @@ class RequestedTopics:
         self._topics = topics
         self._asked = self._answered = self._unanswered = 0
         self._listing: asyncio.Task[AbstractSet[str] | None] | None = None
+        self._counted: set[str] = set()
+        """The topics whose partitions were counted since the request arrived."""
 
     async def get(self, name: str, *, fresh: bool = False) -> Topic | None:
         """The topic, or None if it does not exist. With ``fresh``, as it is after the request arrived, not as cached.
@@ -47,6 +49,15 @@ class RequestedTopics:
         elif not fresh:
             return topic
         return await self._look_up(name, fresh=fresh)
+
+    async def with_partition(self, name: str, partition: int) -> Topic | None:
+        """The topic, looked up again if it may have got the partition meanwhile: once, although the request may name
+        thousands of partitions that do not exist. Raises PulsarError."""
+        topic = await self.get(name)
+        if topic is not None and partition >= topic.partitions and name not in self._counted:
+            topic = await self.get(name, fresh=True)
+            self._counted.add(name)
+        return topic
 
     def _listing_pays_after(self) -> int:
         """The number of look-ups that cost as much as a listing."""

@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCommit
 from coordinator.topics import TopicPartition
-from gateway.handlers.groups.offset_commit import response_to
+from gateway.handlers.groups.offset_commit import response_of
 from gateway.handlers.place import Place
 from gateway.requests.call import Call
 from gateway.requests.context import RequestContext
+from gateway.requests.group_topics import PartitionCounts, answered_rows
 from gateway.requests.policy import ALL_ALLOWED
 from gateway.topics.topic import Topic
 from protocol.kafka.acl import AclOperation, ResourceType
@@ -59,8 +60,8 @@ class KnownCommit:
     """A request without its offsets, and values derived from it."""
 
     __slots__ = (
-        "_answer_end", "_answer_start", "_call", "_charges", "_groups", "_metrics", "_positions", "_rest", "_rows",
-        "_size_bytes", "_topics",
+        "_answer_end", "_answer_start", "_answered", "_call", "_charges", "_groups", "_metrics", "_positions", "_rest",
+        "_rows", "_size_bytes", "_topics",
     )  # fmt: skip
 
     def __init__(self, call: Call[OffsetCommitRequest], frame: bytearray, topics: Mapping[str, Topic]) -> None:
@@ -82,7 +83,9 @@ class KnownCommit:
             for topic in call.request.topics
             for row in topic.partitions
         ]
-        stored = response_to(call, dict.fromkeys((key for key, _, _ in self._rows), ErrorCode.NONE))
+        counts = PartitionCounts({name: topic.partitions for name, topic in topics.items()}, {})
+        self._answered = answered_rows(call.request.topics, counts)
+        stored = response_of(self._answered, dict.fromkeys((key for key, _, _ in self._rows), ErrorCode.NONE))
         answer = b"".join(call.api.encode(call.api.response, call.version, 0, stored))
         self._answer_start, self._answer_end = answer[:_KEY_BYTES], answer[_CORRELATED_BYTES:]
         self._metrics = call.cluster.metrics.request(call.api.name, call.version)
@@ -125,7 +128,7 @@ class KnownCommit:
             if any(answer.values()) or not self._is_charged(used_s):
                 number = int.from_bytes(correlation_id, "big", signed=True)
                 call = replace(self._call, correlation_id=number, started=started, busy_s=used_s)
-                place.respond(call, response_to(call, answer))
+                place.respond(call, response_of(self._answered, answer))
             else:
                 self._metrics.answered(time.perf_counter() - started)
                 place.answer(self._answer_start + correlation_id + self._answer_end)

@@ -7,12 +7,13 @@ Offsets are kept for partitions that exist; v0 is stored like the rest.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCommit
 from coordinator.topics import TopicPartition
 from gateway.requests.call import Call
-from gateway.requests.group_topics import PartitionCounts, with_counts
+from gateway.requests.group_topics import PartitionCounts, answered_rows, with_counts
 from gateway.requests.reply import Reply
 from protocol.kafka.messages.groups import OffsetCommitRequest, OffsetCommitResponse
 
@@ -37,8 +38,9 @@ def _commit(call: Call[OffsetCommitRequest], counts: PartitionCounts) -> Reply:
                     each.committed_offset, each.committed_leader_epoch, each.committed_metadata, each.commit_timestamp,
                     counts.topic_ids[topic.name],
                 )  # fmt: skip
+    rows = answered_rows(request.topics, counts)
     if not offsets:  # An empty commit must not create a group.
-        return Reply(response_to(call, refused))
+        return Reply(response_of(rows, refused))
     asked = CommitRequest(
         group_id=request.group_id,
         offsets=offsets,
@@ -50,7 +52,7 @@ def _commit(call: Call[OffsetCommitRequest], counts: PartitionCounts) -> Reply:
     )
 
     def respond(answer: CommitResponse) -> OffsetCommitResponse:
-        return response_to(call, {**refused, **answer})
+        return response_of(rows, {**refused, **answer})
 
     committing = call.cluster.groups.ask(
         asked.group_id,
@@ -60,20 +62,19 @@ def _commit(call: Call[OffsetCommitRequest], counts: PartitionCounts) -> Reply:
     return Reply.later(committing)
 
 
-def response_to(call: Call[OffsetCommitRequest], errors: CommitResponse) -> OffsetCommitResponse:
+def response_of(rows: Iterable[tuple[str, list[int]]], errors: CommitResponse) -> OffsetCommitResponse:
     row = OffsetCommitResponse.OffsetCommitResponseTopic
     return OffsetCommitResponse(
         topics=[
             row(
-                name=topic.name,
+                name=name,
                 partitions=[
                     row.OffsetCommitResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=errors[TopicPartition(topic.name, each.partition_index)],
+                        partition_index=number, error_code=errors[TopicPartition(name, number)]
                     )
-                    for each in topic.partitions
+                    for number in numbers
                 ],
             )
-            for topic in call.request.topics
+            for name, numbers in rows
         ]
     )

@@ -7,7 +7,7 @@ from functools import partial
 from coordinator.group.messages import DeleteOffsetsResponse
 from coordinator.topics import TopicPartition
 from gateway.requests.call import Call
-from gateway.requests.group_topics import PartitionCounts, with_counts
+from gateway.requests.group_topics import PartitionCounts, answered_rows, with_counts
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import OffsetDeleteRequest, OffsetDeleteResponse
@@ -25,13 +25,13 @@ def _delete(call: Call[OffsetDeleteRequest], counts: PartitionCounts) -> Reply:
     deleting = call.cluster.groups.ask(
         request.group_id,
         lambda coordinator, now_ms, reply: coordinator.delete_offsets(request.group_id, wanted, now_ms, reply),
-        partial(_response, call, refused),
+        partial(_response, answered_rows(request.topics, counts), refused),
     )
     return Reply.later(deleting)
 
 
 def _response(
-    call: Call[OffsetDeleteRequest], refused: dict[TopicPartition, ErrorCode], answer: DeleteOffsetsResponse
+    rows: list[tuple[str, list[int]]], refused: dict[TopicPartition, ErrorCode], answer: DeleteOffsetsResponse
 ) -> OffsetDeleteResponse:
     if answer.error:
         return OffsetDeleteResponse(error_code=answer.error, topics=[])
@@ -40,15 +40,14 @@ def _response(
     return OffsetDeleteResponse(
         topics=[
             row(
-                name=topic.name,
+                name=name,
                 partitions=[
                     row.OffsetDeleteResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=errors[TopicPartition(topic.name, each.partition_index)],
+                        partition_index=number, error_code=errors[TopicPartition(name, number)]
                     )
-                    for each in topic.partitions
+                    for number in numbers
                 ],
             )
-            for topic in call.request.topics
+            for name, numbers in rows
         ]
     )

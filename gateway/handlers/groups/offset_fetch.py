@@ -8,7 +8,8 @@ A partition without a committed offset is looked up among Pulsar's subscriptions
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
@@ -59,10 +60,13 @@ async def _answer(call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
         return OffsetFetchResponse(groups=await fan_out(lambda group: _group(call, group, times), request.groups))
     asked = FetchOffsetsRequest(request.group_id, await _partitions(request.topics), request.require_stable)
     answer = await _fetch_in_parts(call, asked)
-    offsets = answer.offsets
+    named, offsets = request.topics, answer.offsets
     if answer.error and call.version < OWN_ERROR_VERSION:
         offsets = dict.fromkeys(asked.partitions or (), FetchedOffset(error=answer.error))
-    return OffsetFetchResponse(error_code=answer.error, topics=await _topics(offsets, _Topic, _Partition))
+    elif answer.error:
+        named = []
+    topics = await _topics(named, offsets, _Topic, _Partition)
+    return OffsetFetchResponse(error_code=answer.error, topics=topics)
 
 
 async def _group(
@@ -77,7 +81,8 @@ async def _group(
         group.member_epoch,
     )  # fmt: skip
     answer = await _fetch_in_parts(call, asked)
-    topics = await _topics(answer.offsets, _TopicOfGroup, _PartitionOfGroup)
+    named = [] if answer.error else group.topics
+    topics = await _topics(named, answer.offsets, _TopicOfGroup, _PartitionOfGroup)
     return _Group(group_id=group.group_id, error_code=answer.error, topics=topics)
 
 
@@ -165,16 +170,34 @@ async def _partitions(topics: Iterable[_AskedTopic] | None) -> list[TopicPartiti
 
 
 async def _topics(
+    asked: Sequence[_AskedTopic] | None,
     offsets: Mapping[TopicPartition, FetchedOffset],
     topic_row: Callable[..., Topic_],
     partition_row: Callable[..., object],
 ) -> list[Topic_]:
-    """The rows have the same fields in all versions, and different classes."""
-    rows: dict[str, list[object]] = {}
-    async for (topic, partition), fetched in sliced(offsets.items()):
-        row = partition_row(
-            partition_index=partition, committed_offset=fetched.offset, committed_leader_epoch=fetched.leader_epoch,
-            metadata=fetched.metadata, error_code=fetched.error,
+    """The rows of the request, or of all offsets. They have the same fields in all versions, and different classes."""
+    if asked is None:
+        named = await _by_topic(offsets)
+    else:
+        named = [(each.name, each.partition_indexes) async for each in sliced(asked)]
+    times = Counter[TopicPartition]()
+
+    def row(each: TopicPartition) -> object:
+        times[each] += 1  # its metadata is not repeated without end
+        fetched = offsets[each] if times[each] <= MAX_TIMES else FetchedOffset(error=ErrorCode.INVALID_REQUEST)
+        return partition_row(
+            partition_index=each.partition, committed_offset=fetched.offset,
+            committed_leader_epoch=fetched.leader_epoch, metadata=fetched.metadata, error_code=fetched.error,
         )  # fmt: skip
-        rows.setdefault(topic, []).append(row)
-    return [topic_row(name=name, partitions=partitions) async for name, partitions in sliced(rows.items())]
+
+    return [
+        topic_row(name=name, partitions=[row(TopicPartition(name, number)) async for number in sliced(numbers)])
+        async for name, numbers in sliced(named)
+    ]
+
+
+async def _by_topic(offsets: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    numbers: dict[str, list[int]] = {}
+    async for topic, partition in sliced(offsets):
+        numbers.setdefault(topic, []).append(partition)
+    return [*numbers.items()]

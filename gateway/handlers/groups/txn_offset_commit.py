@@ -9,6 +9,7 @@ newest connection of the producer's commits closes that connection (as EndTxn do
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from coordinator.group.messages import CommitResponse, OffsetToCommit, RefusedError, TransactionalCommitRequest
@@ -18,7 +19,7 @@ from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import Producer
 from coordinator.transaction.version_errors import Api, error_for_version
 from gateway.requests.call import Call, ClosesConnection
-from gateway.requests.group_topics import PartitionCounts, with_counts
+from gateway.requests.group_topics import PartitionCounts, answered_rows, with_counts
 from gateway.requests.reply import Reply
 from gateway.topics.topic_names import CONSUMER_OFFSETS
 from protocol.kafka.errors import ErrorCode
@@ -56,8 +57,9 @@ def _checked(call: Call[TxnOffsetCommitRequest], counts: PartitionCounts) -> Rep
                     each.committed_offset, each.committed_leader_epoch, each.committed_metadata,
                     topic_id=counts.topic_ids[topic.name],
                 )  # fmt: skip
+    respond = partial(_response, call, answered_rows(request.topics, counts), refused)
     if not offsets:
-        return Reply(_response(call, refused))
+        return Reply(respond({}))
     asked = TransactionalCommitRequest(
         group_id=request.group_id,
         offsets=offsets,
@@ -68,10 +70,14 @@ def _checked(call: Call[TxnOffsetCommitRequest], counts: PartitionCounts) -> Rep
         producer_id=request.producer_id,
         producer_epoch=request.producer_epoch,
     )
-    return Reply.after(_commit(call, asked, refused))
+    return Reply.after(_commit(call, asked, respond))
 
 
-async def _commit(call: Call[TxnOffsetCommitRequest], asked: TransactionalCommitRequest, refused: Errors) -> Reply:
+async def _commit(
+    call: Call[TxnOffsetCommitRequest],
+    asked: TransactionalCommitRequest,
+    respond: Callable[[CommitResponse], TxnOffsetCommitResponse],
+) -> Reply:
     call.check_age()  # again, because the topics may have been looked up in the meantime
     _check_connection(call)
     try:
@@ -82,14 +88,14 @@ async def _commit(call: Call[TxnOffsetCommitRequest], asked: TransactionalCommit
             ),
         )
     except RefusedError as refusal:
-        return Reply(_response(call, refused | dict.fromkeys(asked.offsets, refusal.error)))
+        return Reply(respond(dict.fromkeys(asked.offsets, refusal.error)))
     error = await _verify(call, asked.group_id, verification)
     if error:
-        return Reply(_response(call, refused | dict.fromkeys(asked.offsets, error)))
+        return Reply(respond(dict.fromkeys(asked.offsets, error)))
     committing = call.cluster.groups.ask(
         asked.group_id,
         lambda coordinator, now_ms, reply: coordinator.commit_in_transaction(asked, verification, now_ms, reply),
-        partial(_merged, call, refused),
+        respond,
     )
     return Reply.later(committing)
 
@@ -111,11 +117,10 @@ async def _verify(call: Call[TxnOffsetCommitRequest], group_id: str, verificatio
     return COMMIT_APPEND_ERRORS.get(error, error)
 
 
-def _merged(call: Call[TxnOffsetCommitRequest], refused: Errors, answer: CommitResponse) -> TxnOffsetCommitResponse:
-    return _response(call, refused | dict(answer))
-
-
-def _response(call: Call[TxnOffsetCommitRequest], errors: Errors) -> TxnOffsetCommitResponse:
+def _response(
+    call: Call[TxnOffsetCommitRequest], rows: list[tuple[str, list[int]]], refused: Errors, answer: CommitResponse
+) -> TxnOffsetCommitResponse:
+    errors = refused | dict(answer)
     row = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 
     def code(topic: str, partition: int) -> ErrorCode:
@@ -124,14 +129,12 @@ def _response(call: Call[TxnOffsetCommitRequest], errors: Errors) -> TxnOffsetCo
     return TxnOffsetCommitResponse(
         topics=[
             row(
-                name=topic.name,
+                name=name,
                 partitions=[
-                    row.TxnOffsetCommitResponsePartition(
-                        partition_index=each.partition_index, error_code=code(topic.name, each.partition_index)
-                    )
-                    for each in topic.partitions
+                    row.TxnOffsetCommitResponsePartition(partition_index=number, error_code=code(name, number))
+                    for number in numbers
                 ],
             )
-            for topic in call.request.topics
+            for name, numbers in rows
         ]
     )

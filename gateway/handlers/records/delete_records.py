@@ -50,9 +50,9 @@ async def _partition(call: Call, name: str, partition: int, offset: int) -> _Par
 
 async def _delete(call: Call, name: str, partition: int, offset: int) -> int:
     """Return the log start offset after the deletion. Raises KafkaError, PulsarError and TimeoutError."""
+    topic = await led_topic_of(call, name, partition)
     if name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    topic = await led_topic_of(call, name, partition)
     if "delete" not in topic.config("cleanup.policy"):
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     partition_log = await call.cluster.logs.open(topic, partition, whose=call.client.number)

@@ -188,8 +188,7 @@ def encode(
 
 async def _answer(call: Call[ListOffsetsRequest], name: str, part: _Asked, *, duplicate: bool) -> _Row:
     try:
-        if duplicate:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        _check_asked(call.version, part.timestamp, duplicate=duplicate)
         partition_log = await _log(call, name, part)
         if call.version == 0:  # the only version that returns a list
             offsets = await _old_style(partition_log, part)
@@ -229,6 +228,14 @@ async def _log(call: Call[ListOffsetsRequest], name: str, part: _Asked) -> Parti
     return await call.cluster.logs.open(topic, part.partition_index, whose=call.client.number)
 
 
+def _check_asked(version: int, timestamp: int, *, duplicate: bool) -> None:
+    """Raises KafkaError for what is wrong whether there is the partition or not."""
+    if duplicate:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if timestamp < 0 and version < FIRST_VERSION.get(timestamp, version + 1):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+
 def _checked(call: Call[ListOffsetsRequest], topic: Topic | None, part: _Asked) -> Topic:
     """Raises KafkaError."""
     if call.version >= ISOLATION_VERSION and call.request.isolation_level not in {0, READ_COMMITTED}:
@@ -240,8 +247,6 @@ def _checked(call: Call[ListOffsetsRequest], topic: Topic | None, part: _Asked) 
 
 
 async def _find(call: Call[ListOffsetsRequest], partition_log: PartitionLog, timestamp: int) -> FoundOffset:
-    if timestamp < 0 and call.version < FIRST_VERSION.get(timestamp, call.version + 1):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     age_s = time.perf_counter() - call.started  # both ends of a log that was opened for this request are known
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
         await partition_log.start.refresh(at_most_every_s=max(START_AGE_S, age_s))
@@ -265,8 +270,6 @@ async def _old_style(partition_log: PartitionLog, part: _Asked) -> list[int]:
     """v0: at most max_num_offsets offsets of segments before the time, newest first; a log here is one segment."""
     if part.max_num_offsets < 0:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-    if part.timestamp < EARLIEST:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     await partition_log.end.refresh()
     await partition_log.start.refresh(at_most_every_s=START_AGE_S)
     start, end = partition_log.start.offset, partition_log.end_offset

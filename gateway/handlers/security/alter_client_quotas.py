@@ -18,6 +18,8 @@ _Row = AlterClientQuotasResponse.EntryData
 Changes = dict[QuotaKey, float | None]
 MAX_OPS = 100
 """There are far fewer quotas: of so many operations, two are for the same one, or one is for none."""
+MAX_PARTS = 100
+"""Of an entity, which has two at most."""
 
 
 async def handle(call: Call[AlterClientQuotasRequest]) -> AlterClientQuotasResponse:
@@ -48,7 +50,8 @@ async def handle(call: Call[AlterClientQuotasRequest]) -> AlterClientQuotasRespo
 
 
 def _entity(entry: _Wanted) -> Entity:
-    return frozenset((each.entity_type, each.entity_name) for each in entry.entity)
+    """As in Kafka, the last name of a type counts."""
+    return frozenset({each.entity_type: each.entity_name for each in entry.entity[-MAX_PARTS:]}.items())
 
 
 def _changes(call: Call[AlterClientQuotasRequest], entry: _Wanted, entity: Entity) -> Changes:
@@ -57,6 +60,8 @@ def _changes(call: Call[AlterClientQuotasRequest], entry: _Wanted, entity: Entit
     twice = [key for key, times in Counter(each.key for each in ops).items() if times > 1]
     if twice:
         raise _invalid(f"Duplicate quota key {twice[0]} not updating quota for this entity {dict(entity)}")
+    if len(entry.entity) > MAX_PARTS:
+        raise _invalid(f"An entity has more than {MAX_PARTS} parts")
     reason = invalid_entity([(each.entity_type, each.entity_name) for each in entry.entity])
     if reason is not None:
         raise _invalid(reason)

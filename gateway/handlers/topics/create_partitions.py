@@ -45,19 +45,20 @@ async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> None:
     topic = await call.topics.get(wanted.name, fresh=True)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if topic.name in INTERNAL_TOPICS:  # Every group would belong to another partition.
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The partition count of {topic.name} is fixed.")
     if wanted.count == topic.partitions:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
     if wanted.count < topic.partitions:
         count = f"{topic.partitions} partition(s)"
         text = f"The topic {topic.name} currently has {count}; {wanted.count} would not be an increase."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+    _check_count(wanted.assignments, wanted.count - topic.partitions)
+    if topic.name in INTERNAL_TOPICS:  # Every group would belong to another partition.
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The partition count of {topic.name} is fixed.")
     if wanted.count - topic.partitions > MAX_PARTITIONS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
     call.charge_mutations(wanted.count - topic.partitions)
     if wanted.assignments is not None:
-        _check_assignments(call, wanted.assignments, wanted.count - topic.partitions)
+        check_assignments(call, [assignment.broker_ids for assignment in wanted.assignments])
     if not call.request.validate_only:
         await call.cluster.topics.change("add partitions", _add(call.cluster, topic, wanted.count))
 
@@ -68,11 +69,10 @@ async def _add(cluster: Cluster, topic: Topic, count: int) -> None:
     await cluster.group_service.partitions_added(before, count)
 
 
-def _check_assignments(call: Call, assignments: list[_Wanted.CreatePartitionsAssignment], added: int) -> None:
-    if len(assignments) != added:
+def _check_count(assignments: list[_Wanted.CreatePartitionsAssignment] | None, added: int) -> None:
+    if assignments is not None and len(assignments) != added:
         text = f"{added} partition(s) to add, but {len(assignments)} assignment(s)."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
-    check_assignments(call, [assignment.broker_ids for assignment in assignments])
 
 
 def _row(name: str, code: ErrorCode, text: str | None) -> _Row:

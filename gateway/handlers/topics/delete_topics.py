@@ -33,19 +33,31 @@ _Key = tuple[str | None, uuid.UUID | None]
 
 async def handle(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     request = call.request
-    wanted: list[tuple[str | None, uuid.UUID | None]]
+    wanted: list[_Key]
     if call.version < BY_ID_VERSION:
         wanted = [(name, None) async for name in sliced(request.topic_names or ())]
     else:
         wanted = [(item.name, item.topic_id) async for item in sliced(request.topics or ())]
+    times = await times_of(wanted)
+    rows, once = [], []
+    async for name, topic_id in sliced(wanted):
+        if (name is None) == (topic_id is None):
+            rows.append(_row(name, topic_id, ErrorCode.INVALID_REQUEST, "Give a topic's name or its id."))
+        elif times[name, topic_id] == 1:
+            once.append((name, topic_id))
+    async for (name, topic_id), number in sliced(times.items()):
+        if number > 1 and (name is None) != (topic_id is None):  # whether there is such a topic or not
+            rows.append(_row(name, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic name or id."))
+    return DeleteTopicsResponse(responses=rows + await _delete_each(call, once))
+
+
+async def _delete_each(call: Call, wanted: list[_Key]) -> list[_Row]:
     found = await fan_out(lambda item: _find(call, *item), wanted)
     names = await times_of(topic.name if isinstance(topic, Topic) else None for topic in found)
     rows: dict[_Key, _Row | None] = {}
     asked: dict[_Key, Topic | PulsarError | None] = {}
     async for (name, topic_id), topic in sliced(zip(wanted, found, strict=True)):
-        if (name is None) == (topic_id is None):
-            rows[name, topic_id] = _row(name, topic_id, ErrorCode.INVALID_REQUEST, "Give a topic's name or its id.")
-        elif isinstance(topic, Topic) and names[topic.name] > 1:
+        if isinstance(topic, Topic) and names[topic.name] > 1:  # by its name and by its id
             rows[topic.name, None] = _row(topic.name, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         else:
             rows[name, topic_id], asked[name, topic_id] = None, topic
@@ -54,7 +66,7 @@ async def handle(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     )
     async for key, row in sliced(zip(asked, answers, strict=True)):
         rows[key] = rows[key] or row
-    return DeleteTopicsResponse(responses=[row async for row in sliced(rows.values()) if row is not None])
+    return [row async for row in sliced(rows.values()) if row is not None]
 
 
 async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Topic | PulsarError | None:

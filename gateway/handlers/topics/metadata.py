@@ -44,6 +44,7 @@ async def handle(call: Call[MetadataRequest]) -> MetadataResponse:
             log.warning("metadata of all topics", error=str(error))
             return await _refused(call, (), error_code(error))
     else:
+        wanted = looked_up(call.version, wanted)
         code = _malformed(call.version, wanted)
         if code:
             return await _refused(call, wanted, code)
@@ -71,6 +72,12 @@ def _malformed(version: int, wanted: Iterable[_Wanted]) -> ErrorCode:
     if version >= BY_ID_VERSION and any(item.topic_id is None and item.name is None for item in wanted):
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return ErrorCode.NONE
+
+
+def looked_up(version: int, wanted: list[_Wanted]) -> list[_Wanted]:
+    """The topics that are in the answer: as in Kafka, only those with an id, if there are any."""
+    by_id = [item for item in wanted if item.topic_id is not None] if version >= BY_ID_VERSION else []
+    return by_id or wanted
 
 
 async def _refused(call: Call[MetadataRequest], wanted: Iterable[_Wanted], code: ErrorCode) -> MetadataResponse:
@@ -212,5 +219,5 @@ def _failed(call: Call[MetadataRequest], name: str | None, code: ErrorCode, topi
         topic_id=topic_id,
         is_internal=False,
         partitions=[],
-        topic_authorized_operations=_topic_operations(call, name or ""),
+        topic_authorized_operations=NOT_ASKED if name is None else _topic_operations(call, name),
     )

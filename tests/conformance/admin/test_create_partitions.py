@@ -103,3 +103,16 @@ def test_grow_twice_in_one_request(conversation: Conversation, version: int) -> 
 @case("CreatePartitions")
 def test_grow_nothing(conversation: Conversation, version: int) -> None:
     grow(conversation, version)
+
+
+@case("CreatePartitions")
+@pytest.mark.parametrize("count", [9_999 + 3, 20_000])
+def test_too_many_with_a_wrong_number_of_assignments(conversation: Conversation, version: int, count: int) -> None:
+    name = conversation.topic("grow-badly", partitions=1)
+    grow(conversation, version, (name, count, [[NODE]]), validate_only=True)
+
+
+@case("CreatePartitions")
+def test_no_more_partitions_of_an_internal_topic(conversation: Conversation, version: int) -> None:
+    conversation.when_loaded("FindCoordinator", 0, key="group")
+    grow(conversation, version, ("__consumer_offsets", 0, None), validate_only=True)

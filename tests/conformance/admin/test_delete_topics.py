@@ -84,3 +84,27 @@ def test_delete_by_name_and_id(conversation: Conversation, version: int) -> None
     for topics in ([{"name": name, "topic_id": topic_id}], [{"name": name}, {"name": None, "topic_id": topic_id}]):
         conversation.call("DeleteTopics", version, topics=topics, timeout_ms=15_000)
     layout(conversation, name)
+
+
+@case("DeleteTopics")
+def test_unknown_names_twice(conversation: Conversation, version: int) -> None:
+    delete(conversation, version, "no-such-topic", "a b", "no-such-topic", "", "a b", "a b", "another")
+
+
+@case("DeleteTopics", [6])
+def test_odd_rows_twice(conversation: Conversation, version: int) -> None:
+    rows = [
+        {"name": None, "topic_id": uuid.UUID(int=0)},
+        {"name": None, "topic_id": uuid.UUID(int=77)},
+        {"name": "no-such-topic", "topic_id": uuid.UUID(int=77)},
+        {"name": "no-such-topic"},
+    ]
+    conversation.call("DeleteTopics", version, topics=rows * 2, timeout_ms=15_000)
+
+
+@case("DeleteTopics", [6])
+def test_known_id_twice(conversation: Conversation, version: int) -> None:
+    name = fresh_topic(conversation, version, "id-twice")
+    topic_id = conversation.topic_id(name.removeprefix(conversation.names.prefix))
+    delete(conversation, version, topic_id, topic_id)
+    layout(conversation, name)

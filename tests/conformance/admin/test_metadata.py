@@ -137,3 +137,19 @@ def test_authorized_operations(conversation: Conversation, version: int) -> None
     if version <= 10:
         more["include_cluster_authorized_operations"] = True
     ask(conversation, version, [topic, conversation.names.prefix + "metadata-unknown"], **more)
+
+
+@case("Metadata", TOPIC_IDS)
+@pytest.mark.parametrize("beside", [[], [NO_ID]], ids=str)
+def test_ids_beside_names(conversation: Conversation, version: int, beside: list[uuid.UUID]) -> None:
+    topic = conversation.topic("metadata", partitions=3)
+    ids = [conversation.topic_id("metadata"), uuid.UUID(int=5), *beside]
+    wanted: list[dict[str, Any]] = [{"topic_id": each, "name": None} for each in ids]
+    wanted += [{"name": topic}, {"name": topic + "-unknown"}, {"name": "a b"}, *wanted]
+    conversation.call("Metadata", version, topics=wanted, **options(version, False))
+
+
+@case("Metadata", [12])
+def test_authorized_operations_of_unknown_ids(conversation: Conversation, version: int) -> None:
+    wanted = {"topic_id": uuid.UUID(int=5), "name": None}
+    conversation.call("Metadata", version, topics=[wanted], include_topic_authorized_operations=True)

@@ -112,3 +112,9 @@ def test_named_twice(conversation: Conversation, version: int) -> None:
 def test_nothing(conversation: Conversation, version: int) -> None:
     delete(conversation, version)
     delete(conversation, version, (filled(conversation), []))
+
+
+@case("DeleteRecords")
+def test_unknown_partition_of_an_internal_topic(conversation: Conversation, version: int) -> None:
+    conversation.when_loaded("FindCoordinator", 0, key="group")
+    delete(conversation, version, ("__consumer_offsets", [(0, 0), (-1, 0), (1_000, 0)]))

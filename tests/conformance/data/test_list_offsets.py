@@ -161,3 +161,13 @@ def test_as_a_debugging_consumer(conversation: Conversation, version: int) -> No
     asked = [{"name": topic, "partitions": [partition(version, 0, LATEST)]}]
     answer = conversation.call("ListOffsets", version, replica_id=-2, topics=asked)
     conversation.say(answer["topics"][0]["partitions"][0]["offset"] == END)
+
+
+@case("ListOffsets")
+@pytest.mark.parametrize("timestamp", [MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, -6])
+def test_special_timestamps_of_unknown_partitions(conversation: Conversation, version: int, timestamp: int) -> None:
+    topic = filled(conversation)
+    ask(conversation, version, topic, [partition(version, index, timestamp) for index in (7, -1, 8, 8)])
+    ask(conversation, version, f"{topic}-none", [partition(version, 0, timestamp, epoch=5)])
+    ask(conversation, version, topic, [partition(version, 0, timestamp, max_offsets=-1, epoch=5)])
+    ask(conversation, version, topic, [partition(version, 7, timestamp)], isolation=2)

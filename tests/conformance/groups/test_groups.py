@@ -275,3 +275,57 @@ def test_delete_groups(conversation: Conversation, version: int) -> None:
     )
     fetch(conversation, FETCH_LAST, group, None)
     conversation.call("DeleteGroups", version, groups_names=[])
+
+
+def odd_rows(conversation: Conversation) -> list[tuple[str, list[int]]]:
+    """Topics that are named twice, partitions and topics that do not exist, and topics without partitions."""
+    known, other = conversation.topic("groups"), conversation.topic("groups-other", partitions=3)
+    unknown = conversation.names.prefix + "no-such-topic"
+    return [(other, [0]), (known, []), (unknown, []), (other, [7, 1]), (unknown, [0]), (known, [-1, 0]), (other, [2])]
+
+
+def commit_rows(conversation: Conversation, version: int, group: str, rows: list[tuple[str, list[int]]]) -> None:
+    epochs = {"committed_leader_epoch": -1} if version >= 6 else {}
+    topics = [
+        {
+            "name": name,
+            "partitions": [
+                {"partition_index": each, "committed_offset": 5, "committed_metadata": "m"} | epochs for each in numbers
+            ],
+        }
+        for name, numbers in rows
+    ]  # fmt: skip
+    fields = {"generation_id_or_member_epoch": -1, "member_id": ""} if version >= 1 else {}
+    conversation.call("OffsetCommit", version, group_id=group, topics=topics, **fields)
+
+
+@case("OffsetCommit", range(1, COMMIT_LAST + 1))
+def test_commit_odd_rows(conversation: Conversation, version: int) -> None:
+    group, rows = new_group(conversation), odd_rows(conversation)
+    commit_rows(conversation, version, group, rows)
+    topic = rows[0][0]
+    for others in (rows[1:2], rows[1:3], [(topic, [0]), rows[1], (topic, [1])], [(topic, [7]), (topic, [8, 8])]):
+        commit_rows(conversation, version, group, others)
+
+
+@case("OffsetDelete")
+def test_delete_odd_rows(conversation: Conversation, version: int) -> None:
+    group, rows = new_group(conversation), odd_rows(conversation)
+    commit_rows(conversation, 2, group, rows)
+    for some in (rows, rows[1:2], rows[1:3]):
+        topics = [
+            {"name": name, "partitions": [{"partition_index": each} for each in numbers]} for name, numbers in some
+        ]
+        conversation.call("OffsetDelete", version, group_id=group, topics=topics)
+
+
+@case("OffsetFetch", range(1, FETCH_LAST + 1))
+def test_fetch_odd_rows(conversation: Conversation, version: int) -> None:
+    group, rows = new_group(conversation), odd_rows(conversation)
+    commit_rows(conversation, 2, group, rows)
+    topics = [{"name": name, "partition_indexes": numbers * 2} for name, numbers in rows]
+    if version < 8:
+        conversation.call("OffsetFetch", version, group_id=group, topics=topics)
+    else:
+        asked = [{"group_id": group, "topics": each} for each in (topics, [], None, topics[1:2])]
+        conversation.call("OffsetFetch", version, groups=asked, require_stable=False)

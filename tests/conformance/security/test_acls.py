@@ -200,17 +200,34 @@ def test_delete_topics(conversation: Conversation, version: int) -> None:
     names = [kept, hidden, missing]
     try:
         if version < 6:
-            conversation.call("DeleteTopics", version, topic_names=names, timeout_ms=10_000)
+            for some in (names, [kept, hidden, missing, hidden, missing]):
+                conversation.call("DeleteTopics", version, topic_names=some, timeout_ms=10_000)
         else:
             no_id = uuid.UUID(int=0)
             rows = [{"name": name, "topic_id": no_id} for name in names]
             rows += [{"name": None, "topic_id": conversation.topic_id(kind)} for kind in kinds]
-            for each in (rows[:3], rows[3:]):
+            for each in (rows[:3], rows[3:], rows[1:3] * 2, rows[4:] * 2):
                 conversation.call("DeleteTopics", version, topics=each, timeout_ms=10_000)
     finally:
         open_cluster(conversation)
         for name in names:
             without_acls(conversation, name)
+
+
+@case("Metadata", [12])
+def test_names_beside_ids(conversation: Conversation, version: int) -> None:
+    """Those without ids are not in the answer, whether they are denied or not."""
+    ids = []
+    for label in ("beside-allowed", "beside-denied"):
+        conversation.topic(label)
+        ids.append({"name": None, "topic_id": conversation.topic_id(label)})
+    allowed, denied = two_topics(conversation, "beside")
+    names = [{"name": allowed}, {"name": denied}, {"name": denied + "-unknown"}]
+    try:
+        for rows in ([*names, *ids], [*names, *ids[1:]], [*names, {"name": None, "topic_id": uuid.UUID(int=5)}]):
+            conversation.call("Metadata", version, topics=rows, include_topic_authorized_operations=True)
+    finally:
+        without_acls(conversation, denied)
 
 
 @case("CreatePartitions")

@@ -84,8 +84,9 @@ class Coordinators:
 def call_of(version: int, **fields: Any) -> Any:
     """To a cluster without topics."""
     topics = SimpleNamespace(
-        get=AsyncMock(return_value=None), get_by_id=AsyncMock(return_value=None), cached=lambda name: None
-    )
+        get=AsyncMock(return_value=None), with_partition=AsyncMock(return_value=None),
+        get_by_id=AsyncMock(return_value=None), cached=lambda name: None,
+    )  # fmt: skip
     config = SimpleNamespace(pulsar=SimpleNamespace(full_namespace="t/n"))
     fleet = SimpleNamespace(node_id=0, members=(), transaction_version=2, address=None)
     listener = SimpleNamespace(name="default", single_address=False, host=None)

@@ -207,3 +207,14 @@ async def test_topics_that_cannot_be_looked_up_do_not_hinder_the_others() -> Non
     found = await asked_all(RequestedTopics(scene.catalog), names)
     assert {each.name for each in found if isinstance(each, Topic)} == set(names) - unreadable
     await scene.catalog.close()
+
+
+async def test_partitions_that_do_not_exist_cost_one_look_up(scene: Scene) -> None:
+    scene.add("t")
+    await scene.catalog.get("t")
+    scene.pulsar.requests.clear()
+    topics = RequestedTopics(scene.catalog)
+    for partition in range(2, MANY):
+        topic = await topics.with_partition("t", partition)
+        assert topic is not None and topic.partitions <= partition
+    assert scene.look_ups == 1

@@ -23,7 +23,7 @@ async def told(monkeypatch: pytest.MonkeyPatch, takeover: list[bool]) -> Any:
 
     log = SimpleNamespace(end=SimpleNamespace(refresh=AsyncMock()), written_offset=7)
     cluster = SimpleNamespace(
-        topics=SimpleNamespace(get=AsyncMock(return_value=SimpleNamespace(partitions=1))),
+        topics=SimpleNamespace(with_partition=AsyncMock(return_value=SimpleNamespace(partitions=1))),
         fleet=SimpleNamespace(leads=lambda *_: True, role=role, epoch=3),
         logs=SimpleNamespace(open=AsyncMock(return_value=log)),
     )

@@ -1,0 +1,136 @@
+"""Requests with very many rows are judged in slices: others have their turn in between. Here each row is a slice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock, Mock
+
+import pytest
+
+from gateway import fan_out
+from gateway.authorization import groups, topics, transactions
+from gateway.authorization.guard import LARGE_ROWS, TopicRows
+from gateway.requests.reply import Reply
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.groups import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from protocol.kafka.messages.topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from protocol.kafka.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+
+ROWS = 50
+NAMES = [f"t{number}" for number in range(ROWS)]
+IDS = [uuid.UUID(int=number) for number in range(1, ROWS)]
+_GROUP = OffsetFetchRequest.OffsetFetchRequestGroup
+_CASES: list[tuple[Any, int, Any, Any]] = [
+    (
+        topics.metadata, 9,
+        MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in NAMES]), MetadataResponse(),
+    ),
+    (
+        topics.create_topics, 4,
+        CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name=name) for name in NAMES]),
+        CreateTopicsResponse(),
+    ),
+    (topics.delete_topics, 4, DeleteTopicsRequest(topic_names=NAMES), DeleteTopicsResponse()),
+    (
+        topics.delete_topics, 6,
+        DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(topic_id=each) for each in IDS]),
+        DeleteTopicsResponse(),
+    ),
+    (
+        groups.offset_fetch, 8, OffsetFetchRequest(groups=[_GROUP(group_id=name, topics=[]) for name in NAMES]),
+        OffsetFetchResponse(),
+    ),
+    (
+        groups.offset_fetch, 8,
+        OffsetFetchRequest(
+            groups=[_GROUP(group_id="g", topics=[_GROUP.OffsetFetchRequestTopics(name=name) for name in NAMES])]
+        ),
+        OffsetFetchResponse(),
+    ),
+    (
+        transactions.add_partitions_to_txn, 3,
+        AddPartitionsToTxnRequest(
+            v3_and_below_topics=[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name) for name in NAMES]
+        ),
+        AddPartitionsToTxnResponse(),
+    ),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_out, "SLICE_S", 0.0)
+    monkeypatch.setattr(fan_out, "STEP_ITEMS", 1)
+
+
+def call_of(request: Any, version: int, api: Any) -> Any:
+    """Of a client that may see all groups, transactions and topics except t0."""
+    policy = SimpleNamespace(allows=lambda operation, kind, name: name not in {"t0", "kafka-cluster"})
+    catalog = SimpleNamespace(cached_name=lambda _: None, get_by_id=AsyncMock(return_value=None), cached=lambda _: None)
+    return SimpleNamespace(
+        request=request, version=version, api=api, context=SimpleNamespace(policy=policy),
+        cluster=SimpleNamespace(topics=catalog), count_error=lambda _: None, count_denied=lambda *_: None,
+        audit_denied=lambda *_: None, asking=lambda changed: call_of(changed, version, api),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("guard", "version", "request_", "response"), _CASES)
+async def test_a_request(guard: Any, version: int, request_: Any, response: Any) -> None:
+    call = call_of(request_, version, SimpleNamespace(response=type(response)))
+    judging, turns = asyncio.create_task(guard(call, lambda _: Reply(response)).result()), 0
+    async with asyncio.timeout(20):
+        while not judging.done():
+            turns += 1
+            await asyncio.sleep(0)
+    await judging
+    assert turns >= len(IDS)
+
+
+_TOPIC = OffsetCommitRequest.OffsetCommitRequestTopic
+
+
+def committing(group_id: str, name: str) -> OffsetCommitRequest:
+    rows = [_TOPIC.OffsetCommitRequestPartition(partition_index=number) for number in range(LARGE_ROWS + 1)]
+    return OffsetCommitRequest(group_id=group_id, topics=[_TOPIC(name=name, partitions=rows)])
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (committing("t0", "t1"), ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        (committing("t1", "t0"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ],
+)
+async def test_very_many_refusals_are_made_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, request_: OffsetCommitRequest, code: ErrorCode
+) -> None:
+    made: list[int] = []
+    plain = TopicRows.refused
+
+    def refused(self: TopicRows, row: Any, code: ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> Any:
+        made.append(threading.get_ident())
+        return plain(self, row, code)
+
+    monkeypatch.setattr(TopicRows, "refused", refused)
+    call = call_of(request_, 2, SimpleNamespace(response=OffsetCommitResponse))
+    response: Any = await groups.OFFSET_COMMIT(call, Mock()).result()
+    assert {row.error_code for row in response.topics[0].partitions} == {code}
+    assert len(response.topics[0].partitions) == LARGE_ROWS + 1
+    assert len(made) == 1
+    assert made != [threading.get_ident()]
