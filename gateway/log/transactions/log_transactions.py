@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
 from operator import attrgetter
 from typing import Any
 
@@ -20,24 +19,22 @@ import structlog
 from gateway.background import run_shared
 from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.bounds.log_end import LogEnd
-from gateway.log.entries.entry_stream import read_entries
 from gateway.log.entries.log_entry import Buffer
-from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.log_start import LogStart
-from gateway.log.reading.positions import find_position
 from gateway.log.reading.waiters import Waiters
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun, outcome_of
 from gateway.log.transactions.checkpoint import MAX_ENDED, NO_ENTRY, Checkpoint, MalformedCheckpointError
 from gateway.log.transactions.checkpoints import KEPT_EVERY, Checkpoints, NextTag, Tag, find_last, keep, read_checkpoint
 from gateway.log.transactions.cleaned import CleanedPlace
+from gateway.log.transactions.copied import is_copied
 from gateway.log.transactions.events import EntryEvents, events_of
 from gateway.log.transactions.flag import Flag
 from gateway.log.transactions.past_aborted import EVERYTHING, PastAborted
 from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
 from gateway.log.transactions.verifications import Verifications
-from gateway.pulsar.position import Position, first_index
+from gateway.pulsar.position import Position
 from protocol.kafka.batch import NO_PRODUCER_EPOCH
 from protocol.kafka.transaction_marker import MarkerType
 
@@ -183,18 +180,8 @@ class LogTransactions:
 
         Raises PulsarError and TimeoutError.
         """
-        client, admin = self._resources.client, self._resources.admin
-        position = await find_position(EntryLookup(client, admin), self._topic, first_offset)
-        if position is None:
-            return True
         compacted = self._cleaned.place is not None
-        reading = read_entries(client, self._topic, position, self._end.last, read_compacted=compacted, admin=admin)
-        async with aclosing(reading) as entries:
-            async for entry in entries:
-                if entry.index is not None and entry.index >= first_offset:
-                    is_first = first_index(entry.index, entry.num_messages) <= first_offset
-                    return not is_first or entry.metadata.HasField("replicated_from")
-        return True
+        return await is_copied(self._resources, self._topic, first_offset, self._end.last, compacted=compacted)
 
     def coordinator_epoch(self, producer_id: int) -> int:
         """The coordinator epoch of the producer's last marker in this log; -1 if none is known."""
