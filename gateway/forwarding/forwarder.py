@@ -281,7 +281,7 @@ class Forwarder:
         if future.done() or self._closed:
             return
         if frame is not None and is_large_answer(call, frame):
-            self._answer_with("large answer of a gateway", self._decode_large(call, link, future, frame))
+            self._answer_with("large answer of a gateway", future, self._decode_large(call, link, frame))
             return
         if (
             frame is not None
@@ -289,7 +289,7 @@ class Forwarder:
             and asks(call, FetchRequest)
             and self._fetch_relay.answers_large(call)
         ):
-            self._answer_with("answer to a large fetch", self._relay_large(call, link, future, frame))
+            self._answer_with("answer to a large fetch", future, self._relay_large(call, link, frame))
             return
         response: Response = None
         try:
@@ -304,38 +304,29 @@ class Forwarder:
             return
         if asks(call, ProduceRequest):
             self._produce_order.lost(call.request)
-        self._answer_with("refusal of a lost share", self._refuse(call, future))
+        self._answer_with("refusal of a lost share", future, self._refuse(call))
 
-    def _answer_with(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        task = run_once(name, work)
+    def _answer_with(self, name: str, future: asyncio.Future[Response], work: Coroutine[Any, Any, Response]) -> None:
+        task = run_once(name, _answer(future, work))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
 
-    async def _decode_large(
-        self, call: Call, link: PeerLink, future: asyncio.Future[Response], frame: bytearray
-    ) -> None:
+    async def _decode_large(self, call: Call, link: PeerLink, frame: bytearray) -> Response:
         try:
-            response = await decoded(call, frame)
+            return await decoded(call, frame)
         except ValueError as error:
             _complain(link, error)
-            await self._refuse(call, future)
-        else:
-            if not future.done():
-                future.set_result(response)
+        return await self._refuse(call)
 
-    async def _relay_large(
-        self, call: Call[FetchRequest], link: PeerLink, future: asyncio.Future[Response], frame: bytearray
-    ) -> None:
-        response: Response = RelayedResponse(frame)
+    async def _relay_large(self, call: Call[FetchRequest], link: PeerLink, frame: bytearray) -> Response:
         try:
             await self._fetch_relay.answered_many(call, link.member, frame)
         except KafkaError as error:
-            response = FetchAnswer(error_code=error.code)
+            return FetchAnswer(error_code=error.code)
         except ValueError as error:
             _complain(link, error)
-            await self._refuse(call, future)
-        if not future.done():
-            future.set_result(response)
+            return await self._refuse(call)
+        return RelayedResponse(frame)
 
     def _response(self, call: Call, leader: Member, frame: bytearray) -> Response:
         """The frame as it came, if it answers a whole request. Raises ValueError."""
@@ -357,17 +348,10 @@ class Forwarder:
         route = call.api.route
         return route is None or not route.only_with_lease or not self._leaders.may_have_slept
 
-    async def _refuse(self, call: Call, future: asyncio.Future[Response]) -> None:
+    async def _refuse(self, call: Call) -> Response:
         """The answer to a request that was lost, whose batches `ProduceOrder.lost` has counted: they count once."""
         client = replace(call.client, refused=RefusedBatches())
-        try:
-            response = await (await self._refused(replace(call, context=replace(call.context, client=client)))).result()
-        except Exception as error:  # a defect: the request fails with it
-            if not future.done():
-                future.set_exception(error)
-        else:
-            if not future.done():
-                future.set_result(response)
+        return await (await self._refused(replace(call, context=replace(call.context, client=client)))).result()
 
     async def _refused(self, call: Call) -> Reply:
         if _is_unanswered(call):
@@ -393,6 +377,18 @@ class Forwarder:
 
 def _is_unanswered(call: Call) -> bool:
     return asks(call, ProduceRequest) and call.request.acks == 0
+
+
+async def _answer(future: asyncio.Future[Response], work: Coroutine[Any, Any, Response]) -> None:
+    """The request fails with whatever the work raises: otherwise it would never be answered."""
+    try:
+        response = await work
+    except Exception as error:
+        if not future.done():
+            future.set_exception(error)
+    else:
+        if not future.done():
+            future.set_result(response)
 
 
 def _complain(link: PeerLink, error: ValueError) -> None:

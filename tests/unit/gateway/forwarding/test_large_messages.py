@@ -93,3 +93,18 @@ async def test_an_answer_that_cannot_be_read_is_none() -> None:
     (await link_with_share(scene, 1))._waiting.popitem()[1](bytearray(b"\0\0\0\1\0"))
     (await link_with_share(scene, 2)).answer(0, VERSION, described(2))
     assert await codes(asked) == {1: ErrorCode.NOT_LEADER_OR_FOLLOWER, 2: 0}
+
+
+async def test_a_request_fails_with_a_defect_that_its_answer_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    asked = describe(scene, 1, 2)
+
+    def fails(*_: object) -> Any:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(large_messages, "decode_response", fails)
+    for number in (1, 2):
+        (await link_with_share(scene, number)).answer(0, VERSION, described(number))
+    with pytest.raises(RuntimeError):
+        async with asyncio.timeout(WAIT_S):
+            await asked.decoded()
