@@ -106,6 +106,7 @@ class Gateway:
         self.broker = broker
         self.log: PartitionLog | None = None
         self.opening = asyncio.Lock()
+        self.has_lease = True
 
     async def open(self) -> PartitionLog:
         async with self.opening:
@@ -113,7 +114,7 @@ class Gateway:
                 await self.log.close()
             if self.log is None or self.log.closed:
                 pulsar, admin = cast(PulsarClient, self.broker), cast(AdminClient, self.broker)
-                shared = Shared(pulsar, admin, Limits(refresh_timeout_ms=2_000), Metrics(), lambda: True)
+                shared = Shared(pulsar, admin, Limits(refresh_timeout_ms=2_000), Metrics(), lambda: self.has_lease)
                 self.log = PartitionLog("topic", shared, LogBounds(self.broker.last, self.broker.next_index, 0))
             return self.log
 
@@ -188,18 +189,21 @@ class Connection:
             self.refused.refuse("t", 0, header, request.answer[1])
 
         try:
-            await self.leader.taken_over
-            if self.leader.gateway is not self.gateway:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            await asyncio.shield(self.leader.taken_over)
+            self._check_leads()
             log = await self.gateway.open()
-            if self.leader.gateway is not self.gateway:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._check_leads()
             if not log.ready_for(header, self.number):
                 await log.prepare(header, self.number)
+                self._check_leads()
             self.refused.check("t", 0, header, log.producers)
             log.append(data, header, self.number, done)
         except (KafkaError, PulsarError, TimeoutError) as error:
             done(-1, error)
+
+    def _check_leads(self) -> None:
+        if self.leader.gateway is not self.gateway or not self.gateway.has_lease:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class Producer:
