@@ -70,7 +70,8 @@ class CoordinatorProbe:
         return max((later - earlier for earlier, later in itertools.pairwise(sorted(times))), default=0.0)
 
     def _join(self) -> tuple[str, int]:
-        """Join at the gateway that coordinates the group."""
+        """Join at the gateway that coordinates the group. Each call that is given up would leave a member, and the next
+        one would wait for that."""
         deadline = time.monotonic() + JOIN_TIMEOUT_S
         while time.monotonic() < deadline:
             for address in self._gateways.values():
@@ -84,7 +85,7 @@ class CoordinatorProbe:
         raise AssertionError(f"no gateway coordinates {self.group}")
 
     def _join_at(self, address: str) -> tuple[str, int] | None:
-        client = self._connect(address)
+        client = self._connect(address, JOIN_TIMEOUT_S / 2)
         try:
             protocols = [{"name": "range", "metadata": SUBSCRIPTION}]
             joined = client.call(
@@ -118,8 +119,8 @@ class CoordinatorProbe:
             finally:
                 client.close()
 
-    def _connect(self, address: str) -> RawClient:
-        client = RawClient(address, timeout_s=CALL_TIMEOUT_S)
+    def _connect(self, address: str, timeout_s: float = CALL_TIMEOUT_S) -> RawClient:
+        client = RawClient(address, timeout_s=timeout_s)
         if self._proxied:
             client.send_raw(encode_proxy_header(Endpoint("127.0.0.1", 1)))
         return client
