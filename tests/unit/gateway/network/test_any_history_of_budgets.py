@@ -120,7 +120,7 @@ class History:
             self.expire(RECEIVE_S)
 
     def expire(self, delay_s: float) -> None:
-        """All timers of this kind; whoever is closed then had the time to send."""
+        """All timers of this kind expire. A connection that is closed by one has had the time to send."""
         could_send = {each: each.may_be_too_slow for each in self.open}
         due = [each for each in self._timers if (each.delay_s > RESUME_S) == (delay_s > RESUME_S)]
         self._timers = [each for each in self._timers if each not in due]

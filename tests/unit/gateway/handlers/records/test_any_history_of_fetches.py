@@ -254,8 +254,8 @@ class History:
 
         await self.both.run(run)
 
-    async def settle(self) -> None:
-        """Logs are closed in the background."""
+    async def let_logs_close(self) -> None:
+        """This is done in the background."""
         for way in (self.both.general, self.both.straight):
             for _ in range(10):
                 await way.scene.run()
@@ -271,7 +271,7 @@ class History:
             await self.ask_and_change()
         else:
             await self.ask()
-        await self.settle()
+        await self.let_logs_close()
         self.charged.compare()
 
 

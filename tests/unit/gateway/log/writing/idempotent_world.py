@@ -356,7 +356,7 @@ class World:
             if each.connection.gateway is gateway:
                 each.reconnect(self.gateways[(number // 2 + each.producer_id) % 2], noticed=True)
 
-    async def close(self) -> None:
+    async def end(self) -> None:
         for gateway in self.gateways:
             if gateway.log is not None:
                 await gateway.log.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from gateway.log.bounds import drained
 from gateway.log.reading import tail_follower
 from gateway.log.writing import known_producers, producer_supply
-from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.writing.idempotent_world import World
+from tests.unit.gateway.log.writing.played import play
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_what_clients_take_for_written_is_in_the_log_once_and_in_order(script: l
     """Although both gateways accept batches at the same time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(known_producers, "LATE_ARRIVAL_S", math.inf)
-        asyncio.run(_play(World, script))
+        asyncio.run(play(World, script))
 
 
 @settings(max_examples=120, deadline=None)
@@ -64,16 +64,4 @@ def test_what_clients_take_for_written_is_in_the_log_once_and_in_order(script: l
 def test_the_only_leader_reads_what_others_sent_once(script: list[tuple[str, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(known_producers, "LATE_ARRIVAL_S", 0)
-        asyncio.run(_play(partial(World, one_leader=True), script))
-
-
-async def _play(new_world: Callable[[], World], script: list[tuple[str, int]]) -> None:
-    world = new_world()
-    for action, number in script:
-        world.run(action, number)
-        await let_callbacks_run()
-        for client in world.clients:
-            client.hear()
-    await world.finish()
-    world.check()
-    await world.close()
+        asyncio.run(play(partial(World, one_leader=True), script))

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from gateway.log.bounds import drained
 from gateway.log.reading import tail_follower
 from gateway.log.writing import appender, known_producers, producer_supply
-from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.writing.idempotent_world import Gateway, Producer, World
+from tests.unit.gateway.log.writing.played import play
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +38,11 @@ class Leases(World):
     def __init__(self) -> None:
         super().__init__(one_leader=True)
 
+    def run(self, action: str, number: int) -> None:
+        self._tick()
+        super().run(action, number)
+        self._tick()
+
     def expire(self, gateway: Gateway, client: Producer, number: int) -> None:
         """The broker has received some of what is in flight, and no receipt arrives."""
         for producer in gateway.producers:
@@ -47,7 +52,7 @@ class Leases(World):
     def renew(self, gateway: Gateway, client: Producer, number: int) -> None:
         gateway.has_lease = True
 
-    def tick(self) -> None:
+    def _tick(self) -> None:
         """As the fleet does regularly."""
         for producer in self.broker.producers:
             producer.connection.close = lambda _, lost=producer: lost.closed or lost.lose()
@@ -76,19 +81,4 @@ OTHER_BROKER = [
 @given(script=actions)
 @example(script=OTHER_BROKER)
 def test_batches_are_written_once_and_in_order(script: list[tuple[str, int]]) -> None:
-    asyncio.run(_play(script))
-
-
-async def _play(script: list[tuple[str, int]]) -> None:
-    world = Leases()
-    for action, number in script:
-        world.run(action, number)
-        world.tick()
-        if number % 3:  # otherwise the next action comes in the same turn of the event loop
-            await let_callbacks_run()
-        for client in world.clients:
-            client.hear()
-        world.tick()
-    await world.finish()
-    world.check()
-    await world.close()
+    asyncio.run(play(Leases, script))

@@ -19,8 +19,8 @@ from gateway.log.bounds import drained
 from gateway.log.entries import entry_stream
 from gateway.log.reading import end_refresh, receipt_lookup, tail_follower
 from gateway.log.writing import known_producers, producer_supply
-from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.writing import idempotent_world
+from tests.unit.gateway.log.writing.played import play
 from tests.unit.gateway.log.writing.region_world import Regions
 
 
@@ -59,16 +59,4 @@ PASSED_OVER = [
 @given(script=actions)
 @example(script=PASSED_OVER)
 def test_batches_are_in_both_logs_in_order(script: list[tuple[str, int]]) -> None:
-    asyncio.run(_play(script))
-
-
-async def _play(script: list[tuple[str, int]]) -> None:
-    world = Regions()
-    for action, number in script:
-        world.run(action, number)
-        await let_callbacks_run()
-        for client in world.clients:
-            client.hear()
-    await world.finish()
-    world.check()
-    await world.end()
+    asyncio.run(play(Regions, script))
