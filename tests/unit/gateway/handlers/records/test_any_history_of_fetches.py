@@ -295,4 +295,4 @@ async def test_any_history(both: Fetches, monkeypatch: pytest.MonkeyPatch, seed:
         except AssertionError:
             if both.taken:
                 raise
-            return
+            pytest.skip("two general paths have read different amounts")
