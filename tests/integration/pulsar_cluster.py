@@ -23,8 +23,11 @@ MANY = 1_000_000
 
 
 class PulsarAddresses(Protocol):
-    service_url: str
-    admin_url: str
+    @property
+    def service_url(self) -> str: ...
+
+    @property
+    def admin_url(self) -> str: ...
 
 
 @dataclass

@@ -17,9 +17,11 @@ DRAIN_CHECKS = 50
 async def drained(admin: AdminClient, topic: str) -> InternalStats:
     """The topic's statistics, once all that the broker had received from any client before the call is written.
 
-    Entries that were sent over a lost connection may still wait for the disks, and no new entry overtakes them. Raises
-    PulsarError.
+    Entries that were sent over a lost connection may still wait for the disks, and no new entry overtakes them. The
+    statistics count them only from the time at which the topic's thread in the broker has taken them up, so a request
+    that passes through this thread goes first. Raises PulsarError.
     """
+    await admin.topics.trim(topic)
     stats = await admin.topics.internal_stats(topic)
     first = stats.entries_added
     target = first + stats.pending_adds

@@ -281,6 +281,13 @@ class TopicsAdmin:
         found = await self._http.get_json(topic_path(topic, "messageid", str(timestamp_ms)))
         return Position(found["ledgerId"], found["entryId"])
 
+    async def trim(self, topic: str) -> None:
+        """Delete closed ledgers that retention does not keep, as brokers do from time to time.
+
+        Runs in the broker's thread that writes the topic, after all entries that the broker has received before.
+        """
+        await self._http.request("POST", topic_path(topic, "trim"))
+
     # Compaction.
 
     async def compact(self, topic: str) -> None:

@@ -18,7 +18,7 @@ from protocol.pulsar.pulsar_commands_pb2 import BaseCommand, CommandLookupTopicR
 from tests.bench.opening.fake_pulsar import INFO, STATS, Broker
 
 HOST = "127.0.0.1"
-LEDGERS = {"internal-info": INFO, "internalStats": STATS}
+LEDGERS = {"internal-info": INFO, "internalStats": STATS, "trim": b""}
 """Answers to these requests about a topic whose records are not kept."""
 _BETWEEN_HOSTS = frozenset({"Host", "Content-Length", "Transfer-Encoding", "Connection", "Content-Encoding"})
 """Headers that are not passed on."""

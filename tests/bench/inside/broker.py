@@ -222,6 +222,9 @@ class FakeAdminTopics:
         """The first entry of the topic: the gateway counts from its index."""
         return StoredEntry(position, self._broker.first_index[topic], 1)
 
+    async def trim(self, topic: str) -> None:
+        """Nothing is deleted."""
+
     async def internal_stats(self, topic: str) -> Any:
         nothing, ledger = SimpleNamespace(ledger_id=-1), Ledger(LEDGER_ID, 0, 0)
         return SimpleNamespace(

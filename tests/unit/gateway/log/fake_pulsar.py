@@ -217,6 +217,9 @@ class FakeTopic:
         self.readers.append(FakeReader(self, listener, first, read_compacted))
         return self.readers[-1]
 
+    async def trim(self, topic: str) -> None:
+        """Retention keeps everything."""
+
     async def internal_stats(self, topic: str) -> InternalStats:
         ids = [position.ledger_id for position, *_ in self.entries]
         ledgers = [Ledger(each, ids.count(each), size_bytes=0) for each in sorted({*ids, self.ledger_id})]

@@ -39,7 +39,7 @@ class BrokersProducer(FakeProducer):
         self.closed = True
         broker = cast(Broker, self.topic)
         broker.receive(self, len(self.sent))
-        broker.write(len(broker.received))
+        broker.write_all()
         broker.confirm(len(broker.written), also=self)
 
 
@@ -51,6 +51,8 @@ class Broker(FakeTopic):
     def __init__(self) -> None:
         super().__init__()
         self.received: deque[tuple[FakeProducer, int, bytes, int]] = deque()
+        """What waits for the thread that writes. The broker does not count it as pending yet."""
+        self.pending: deque[tuple[FakeProducer, int, bytes, int]] = deque()
         self.written: deque[tuple[FakeProducer, int, Any]] = deque()
         self.failures = 0
 
@@ -58,21 +60,32 @@ class Broker(FakeTopic):
         if self.failures:
             self.failures -= 1
             raise ConnectionLostError("no statistics")
-        stats = replace(await super().internal_stats(topic), pending_adds=len(self.received))
+        stats = replace(await super().internal_stats(topic), pending_adds=len(self.pending))
         self.write(1)
         return stats
+
+    async def trim(self, topic: str) -> None:
+        self._pass_to_thread()
+
+    def _pass_to_thread(self) -> None:
+        self.pending += self.received
+        self.received.clear()
 
     def receive(self, producer: FakeProducer, count: int) -> None:
         for sequence_id in list(producer.sent)[:count]:
             self.received.append((producer, sequence_id, *producer.sent.pop(sequence_id)))
 
     def write(self, count: int) -> None:  # type: ignore[override]
-        for _ in range(min(count, len(self.received))):
-            producer, sequence_id, data, records = self.received.popleft()
+        self._pass_to_thread()
+        for _ in range(min(count, len(self.pending))):
+            producer, sequence_id, data, records = self.pending.popleft()
             self.written.append((producer, sequence_id, super().write(data, records, producer.name, sequence_id)))
 
+    def write_all(self) -> None:
+        self.write(len(self.received) + len(self.pending))
+
     def write_native(self) -> None:
-        self.write(len(self.received))
+        self.write_all()
         super().write(bytes(batch_of(99, 0)[0]), RECORDS, "native", 0)
 
     def confirm(self, count: int, also: FakeProducer | None = None) -> None:
@@ -82,7 +95,7 @@ class Broker(FakeTopic):
                 producer.confirm(sequence_id, position)
 
     def unload(self) -> None:
-        self.write(len(self.received))
+        self.write_all()
         self.roll_over()
         for producer in self.producers:
             if not producer.closed:

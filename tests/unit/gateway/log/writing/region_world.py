@@ -200,7 +200,7 @@ class Regions:
         for region in self.regions:
             for producer in region.gateway.producers:
                 region.receive(producer, len(producer.sent))
-            region.write(len(region.received))
+            region.write_all()
             region.confirm(len(region.written))
 
     def check(self) -> None:
