@@ -36,7 +36,7 @@ from gateway.requests.call import Call, ClosesConnection, asks
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, RequestContext
 from gateway.requests.policy import ALL_ALLOWED
-from gateway.requests.reply import RelayedResponse, Reply, Response, run_waiting
+from gateway.requests.reply import RelayedResponse, Reply, Response, all_prepared, run_waiting
 from gateway.requests.routes import Route, Shares
 from gateway.requests.waiting_members import waits_for_members, without_request_when
 from protocol.kafka.api_key import ApiKey
@@ -235,7 +235,7 @@ class Forwarder:
         return Reply.after(self._begin_all(call, route, shares))
 
     async def _begin_all(self, call: Call, route: Route, shares: Shares[Message]) -> Reply:
-        replies = [await self._begin(call.asking(share), leader).prepared() for leader, share in shares.items()]
+        replies = await all_prepared(self._begin(call.asking(share), leader) for leader, share in shares.items())
         return Reply.later(run_waiting(merged(route, replies), *replies))
 
     def _begin(self, call: Call, leader: Member | None) -> Reply:
