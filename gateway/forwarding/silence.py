@@ -10,6 +10,8 @@ import contextlib
 import socket
 import struct
 
+NOT_POSSIBLE = (AttributeError, OSError, ValueError)
+"""Raised on systems without these options, and for a connection that is already closed."""
 TCP_INFO_BYTES = 60
 LAST_ACK_AT = 56
 """Where Linux's `struct tcp_info` has the milliseconds since the last acknowledgement of any kind."""
@@ -31,7 +33,7 @@ def is_silent(connection: socket.socket, silence_ms: int) -> bool:
     """Data, or the question for room, was sent several times, and nothing was acknowledged for this time."""
     try:
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
-    except (AttributeError, OSError):  # another system, or the connection is already closed
+    except NOT_POSSIBLE:
         return False
     if len(info) < TCP_INFO_BYTES:
         return False
@@ -42,5 +44,5 @@ def is_silent(connection: socket.socket, silence_ms: int) -> bool:
 
 def bound_sending(connection: socket.socket, time_ms: int) -> None:
     """The connection is being closed: what the other side does not take in this time is dropped."""
-    with contextlib.suppress(AttributeError, OSError):
+    with contextlib.suppress(*NOT_POSSIBLE):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, time_ms)

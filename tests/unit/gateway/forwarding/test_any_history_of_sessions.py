@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from coordinator.fleet.messages import Member
+from gateway import fan_out
 from gateway.fetching.fetch_session import FetchSessions
-from gateway.forwarding import waiting_fetch
+from gateway.forwarding import asked_fetches, fetch_relay, forwarded_fetch, waiting_fetch
+from gateway.handlers.records import fetch as fetch_handler
 from protocol.kafka.messages.records import FetchRequest
 from tests.unit.gateway.forwarding.forwarding_scene import FakeFleet, FakeLink, Scene
 from tests.unit.gateway.forwarding.session_scene import (
@@ -194,4 +196,10 @@ class History:
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + HISTORIES))
 async def test_any_history(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting_fetch, "GRACE_S", 0.002)
+    if seed % 2:  # as if there were very many partitions: then each is a slice
+        for module in (fetch_handler, asked_fetches, forwarded_fetch, fetch_relay):
+            monkeypatch.setattr(module, "RESOLVED_AT_ONCE", 0)
+        monkeypatch.setattr(fetch_relay, "MANY_BYTES", 0)
+        monkeypatch.setattr(fan_out, "SLICE_S", 0.0)
+        monkeypatch.setattr(fan_out, "STEP_ITEMS", 1)
     await History(seed).play()

@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
+import uvloop
 
 from gateway.forwarding import peers
 from gateway.forwarding.peers import PeerLink
+from gateway.forwarding.silence import bound_sending, is_silent
 from tests.unit.gateway.forwarding.test_peers import WAIT_S, ask, member, read_buffer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell what was acknowledged")
@@ -108,3 +110,25 @@ async def test_a_closed_link_is_not_kept_for_a_gateway_that_never_reads() -> Non
         assert link._transport is not None
         while link._transport.get_write_buffer_size():
             await asyncio.sleep(0.05)
+
+
+def test_the_loop_of_the_gateway_tells_it_too_also_of_a_link_that_is_lost() -> None:
+    """Its sockets raise other errors when they are closed."""
+
+    async def lose() -> None:
+        async with connected() as (link, other):
+            answers = [await fill(link), ask(link, b"more")]
+            other.close()
+            assert await asyncio.gather(*answers) == [None, None]
+            assert not await link.ready()
+            assert link._transport is not None
+            connection = link._transport.get_extra_info("socket")
+            while connection.fileno() >= 0:
+                await asyncio.sleep(0)
+            assert not is_silent(connection, 0)
+            bound_sending(connection, 1)
+        async with connected() as (link, other):
+            with nothing_arrives_at(other):
+                assert await ask(link, b"sent") is None
+
+    uvloop.run(lose())
