@@ -103,8 +103,8 @@ class AskedFetches:
     def _is_awaited(self, part: FetchedPartition) -> bool:
         return self.asked.get(part.key) == part.offset
 
-    def close(self) -> None:
-        """Give back the memory of the leaders' answers at once, not when the garbage collector runs."""
+    def forget_all(self) -> None:
+        """Give back the memory of the leaders' answers at once: the client has left, or fetches in another way."""
         self.unread.size_bytes -= sum([row.records.size_bytes for row in self.answered.values()])
         self.asked, self.answered, self.known = {}, {}, {}
         for task in self._asking:

@@ -48,13 +48,14 @@ class ForwardedFetches:
             leader = leaders.of_partition(name or "", each.partition) if is_asked else None
             incarnations.add(None if leader is None else leader.incarnation)
             parts.append(Part(each, leader, name))
+        if incarnations <= {None}:
+            self.forget()
+            return fetch(call, fetched, session)
         is_large = len(parts) > RESOLVED_AT_ONCE
         if is_large:
             await self._asked.forget_all_but_many(fetched)
         else:
             self._asked.forget_all_but(fetched)
-        if incarnations <= {None}:
-            return fetch(call, fetched, session)
         kind = LargeWaitingFetch if is_large else WaitingFetch
         waiting = kind(self._asked, call, parts, session, len(incarnations))
         self._asked.waiting.add(waiting)
@@ -62,9 +63,10 @@ class ForwardedFetches:
         waiting.start()
         return Reply.later(waiting.future)
 
-    def close(self) -> None:
-        """The client has disconnected."""
-        self._asked.close()
+    def forget(self) -> None:
+        """The client has disconnected, or one gateway answers its fetches: what is known here would be outdated when
+        several do again, and answers that nobody fetches would count as unread until then."""
+        self._asked.forget_all()
 
 
 async def _name(call: Call[FetchRequest], topic: str | uuid.UUID | None) -> str | None:

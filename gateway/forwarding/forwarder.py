@@ -36,7 +36,7 @@ from gateway.requests.call import Call, ClosesConnection, asks
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import Client, RequestContext
 from gateway.requests.policy import ALL_ALLOWED
-from gateway.requests.reply import RelayedResponse, Reply, Response, run_waiting
+from gateway.requests.reply import RelayedResponse, Reply, Response, all_prepared, run_waiting
 from gateway.requests.routes import Route, Shares
 from gateway.requests.waiting_members import waits_for_members, without_request_when
 from protocol.kafka.api_key import ApiKey
@@ -102,7 +102,7 @@ class Forwarder:
         self._closed = True
         self._expected.close()
         self._fetching = None
-        self._fetches.close()
+        self._fetches.forget()
         for task in self._answering:
             task.cancel()
         for link in tuple(self._links.values()):
@@ -202,6 +202,7 @@ class Forwarder:
         """`leader` None: from several, or from this gateway."""
         if leader is None:
             return self._fetches.run(call, self._leaders)
+        self._fetches.forget()
         if call.frame is not None:  # a quota may have lowered the limit
             most = call.request.max_bytes if is_room_for_answers(call.cluster) else 1
             limit_max_bytes(call.frame, call.version, most)
@@ -235,7 +236,7 @@ class Forwarder:
         return Reply.after(self._begin_all(call, route, shares))
 
     async def _begin_all(self, call: Call, route: Route, shares: Shares[Message]) -> Reply:
-        replies = [await self._begin(call.asking(share), leader).prepared() for leader, share in shares.items()]
+        replies = await all_prepared(self._begin(call.asking(share), leader) for leader, share in shares.items())
         return Reply.later(run_waiting(merged(route, replies), *replies))
 
     def _begin(self, call: Call, leader: Member | None) -> Reply:
@@ -310,6 +311,7 @@ class Forwarder:
         task = run_once(name, _answer(future, work))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
+        task.add_done_callback(lambda _: work.close())  # a task that is cancelled at once has not begun it
 
     async def _decode_large(self, call: Call, link: PeerLink, frame: bytearray) -> Response:
         try:

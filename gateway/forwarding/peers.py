@@ -10,8 +10,6 @@ the topics that the client may describe.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 from collections.abc import Callable
 from functools import cached_property
 from typing import cast
@@ -23,6 +21,7 @@ from gateway.background import run_once
 from gateway.fleet.listener import FleetListener
 from gateway.fleet.view import ClusterFleet
 from gateway.forwarding.peer_security import PeerSecurity
+from gateway.forwarding.silence import ask_for_signs_of_life, bound_sending, is_silent
 from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
 from protocol.proxy.header import Endpoint, encode_gateway_header, encode_proxy_header
@@ -30,6 +29,7 @@ from protocol.proxy.header import Endpoint, encode_gateway_header, encode_proxy_
 CONNECT_S = 2.0
 SILENCE_MS = 5_000
 """A peer whose machine acknowledges nothing for this time is lost. The fleet's log shows whether its process works."""
+SILENCE_CHECK_S = 1.0
 READ_BUFFER_BYTES = 256 * 1024
 SENT_CHECK_S = 0.05
 """How often a link is asked whether it has sent a request."""
@@ -85,6 +85,8 @@ class PeerLink(asyncio.BufferedProtocol):
         self._outgoing: list[Buffer] = []
         self._may_send = asyncio.Event()
         self._lost = False
+        self._silence_check: asyncio.TimerHandle | None = None
+        """While something is sent or awaited."""
         self._opening = run_once("link to a gateway", self._open())
 
     # Sending
@@ -124,12 +126,23 @@ class PeerLink(asyncio.BufferedProtocol):
         if not self._outgoing:  # requests that were read together are sent together
             self._loop.call_soon(self._flush)
         self._outgoing += encode(self._last_id)
+        if self._silence_check is None:
+            self._silence_check = self._loop.call_later(SILENCE_CHECK_S, self._check_silence)
         return True
 
     def _flush(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
         if outgoing and self._transport is not None:
             self._transport.writelines(outgoing)
+
+    def _check_silence(self) -> None:
+        self._silence_check = None
+        if self._lost or self._transport is None:
+            return
+        if is_silent(self._transport.get_extra_info("socket"), SILENCE_MS):
+            self._end(f"it has acknowledged nothing for {SILENCE_MS / 1000:.0f} s")
+        elif self._waiting or self._transport.get_write_buffer_size():
+            self._silence_check = self._loop.call_later(SILENCE_CHECK_S, self._check_silence)
 
     def pause_writing(self) -> None:
         if not self._lost:  # after a loss, nothing would set it again
@@ -165,7 +178,7 @@ class PeerLink(asyncio.BufferedProtocol):
             return
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        _detect_silence(transport.get_extra_info("socket"))
+        ask_for_signs_of_life(transport.get_extra_info("socket"))
         if self.member.forwarding is not None:
             transport.write(self._header(self._source(transport)))
         self._may_send.set()
@@ -197,7 +210,10 @@ class PeerLink(asyncio.BufferedProtocol):
         self._may_send.set()
         self._flush()
         self._receiver.clear()
+        if self._silence_check is not None:
+            self._silence_check.cancel()
         if self._transport is not None:
+            bound_sending(self._transport.get_extra_info("socket"), SILENCE_MS)
             self._transport.close()
         waiting, self._waiting = self._waiting, {}
         for on_answer in waiting.values():
@@ -218,15 +234,6 @@ class PeerLink(asyncio.BufferedProtocol):
                 self._end("an answer that nobody has asked for")
                 return
             on_answer(frame)
-
-
-def _detect_silence(connection: socket.socket) -> None:
-    """Both while data is sent, and while an answer is awaited."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    with contextlib.suppress(AttributeError):  # not every system has these options
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS)
 
 
 class Peers(FleetListener):

@@ -294,6 +294,8 @@ class Pipeline:
             self.fail(place.call if place is not None else None, error)
             return
         then(task.result())
+        if self.ending is not None and self.idle:  # the request that waited for this work does not begin any more
+            self._output.end(self.ending)
         self.run()
 
     def mute(self, throttle_time_ms: int) -> None:

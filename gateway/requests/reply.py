@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from gateway.busy_time import Followed, run_part
@@ -89,6 +89,22 @@ class Reply:
         """Wait for the response and return it."""
         reply = await self.prepared()
         return reply.response if reply.future is None else await reply.future
+
+
+async def all_prepared(replies: Iterable[Reply]) -> list[Reply]:
+    """Prepare the replies one after the other; each is taken from the iterable when those before it are prepared.
+
+    If one fails, or the client leaves meanwhile, nobody needs those before it.
+    """
+    prepared: list[Reply] = []
+    try:
+        for reply in replies:
+            prepared.append(await reply.prepared())
+    except BaseException:
+        for reply in prepared:
+            reply.abandon()
+        raise
+    return prepared
 
 
 def run_waiting(work: Coroutine[Any, Any, T], *replies: Reply) -> asyncio.Task[T]:

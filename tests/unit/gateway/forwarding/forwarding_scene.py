@@ -140,6 +140,8 @@ class Scene:
     def __init__(self, rights: FakeRights | None = None) -> None:
         self.fleet = FakeFleet()
         self.links: dict[int, FakeLink] = {}
+        self.opened: list[FakeLink] = []
+        """All links, in order of opening."""
         self.unread = Unread()
         self.names: dict[Any, str] = {}
         self.coordinators: dict[str, int] = {}
@@ -174,9 +176,14 @@ class Scene:
         assert address == self.client.address
         self.principals.append(principal)
         link = self.links[member.node_id] = FakeLink(member, on_lost)
+        self.opened.append(link)
         if self.blocked:
             link.room.clear()
         return link
+
+    def connect(self) -> RequestHandler:
+        """Another connection of the client."""
+        return self._dispatcher.handler(self._context)
 
     def ask(self, api_key: int, version: int, request: Any, correlation_id: int = 7, *, share: bool = False) -> Asked:
         """As a connection does; or for a part of a request, which is encoded again, like its response."""

@@ -124,6 +124,52 @@ async def test_nothing_is_kept_of_a_fetch_that_is_not_relayed(partitions: list[i
     assert not relay._asked and not relay._asked_topics
 
 
+async def late_answers(scene: Scene) -> None:
+    """The second leader has answered a fetch too late: its records wait for the next one."""
+    for position in (0, 1):  # the first answer to a full fetch has the ends of both
+        asked = await fetch(scene, [1, 2])
+        async with asyncio.timeout(WAIT_S):
+            while not all(node in scene.links and len(scene.links[node].sent) > position for node in (1, 2)):
+                await asyncio.sleep(0)
+        scene.links[1].answer(position, VERSION, fetched(1))
+        if position == 0:
+            scene.links[2].answer(position, VERSION, fetched(2))
+        await asked.answer()
+    scene.links[2].answer(1, VERSION, fetched(2))
+    async with asyncio.timeout(WAIT_S):
+        while not scene.unread.size_bytes:
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("partition", [1, 0], ids=["of another gateway", "of this gateway"])
+async def test_late_answers_are_given_back_when_one_gateway_answers_all_fetches(partition: int) -> None:
+    """Nobody fetches them any more, and the client may stay with that gateway for days."""
+    scene = Scene()
+    await late_answers(scene)
+    scene.fleet.leaders = dict.fromkeys([1, 2], scene.fleet.leaders.get(partition))
+    scene.fleet.epoch += 1
+    await fetch(scene, [1, 2])
+    assert scene.unread.size_bytes == 0
+
+
+async def test_ends_are_asked_for_again_when_several_leaders_follow_one() -> None:
+    """They do not go back to what was known when there were several before."""
+    scene = Scene()
+    await late_answers(scene)
+    leaders, scene.fleet.leaders = scene.fleet.leaders, dict.fromkeys([1, 2], OTHERS[0])
+    scene.fleet.epoch += 1
+    await in_session(scene)
+    scene.fleet.leaders = leaders
+    scene.fleet.epoch += 1
+    await fetch(scene, [1, 2])
+    async with asyncio.timeout(WAIT_S):
+        while len(scene.links[2].sent) < 3:
+            await asyncio.sleep(0)
+    frame = memoryview(scene.links[2].sent[-1])
+    asked = decode_request(FetchRequest, VERSION, frame, parse_header(frame, flexible=True).body)
+    assert asked.max_wait_ms == 0, "as long as its end is not known, a leader answers at once"
+
+
 async def test_a_client_that_starts_over_leaves_no_session_at_its_leader() -> None:
     """Like a throttled client: it did not get the response that began the session."""
     scene = Scene()

@@ -298,7 +298,7 @@ async def test_a_session_that_another_connection_continues() -> None:
         answer = await earlier
     assert (answer.error_code, answer.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, [])
     for client in (first, second):
-        client.fetches.close()
+        client.fetches.forget()
 
 
 async def test_a_fetch_waits_for_no_more_than_its_answer_may_have() -> None:
@@ -326,7 +326,7 @@ async def test_leaders_are_asked_in_the_version_of_the_client(version: int) -> N
     else:
         assert topic.topic == "t"
     assert (request.session_id, request.session_epoch) == (0, -1)
-    client.fetches.close()
+    client.fetches.forget()
 
 
 async def test_what_is_asked_ends_with_the_client() -> None:
@@ -334,7 +334,7 @@ async def test_what_is_asked_ends_with_the_client() -> None:
     fetched = client.fetch({1: 0})
     asked = await client.next_asked(1)
     fetched.cancel()
-    client.fetches.close()
+    client.fetches.forget()
     async with asyncio.timeout(WAIT_S):
         await asyncio.wait([asked[OTHERS[0]].answer])
     assert asked[OTHERS[0]].answer.cancelled()
@@ -355,7 +355,7 @@ async def test_what_was_not_handed_out_yet_counts_as_unread() -> None:
     fetched = client.fetch({0: 5, 1: 7})
     assert (await rows(fetched))[0][2] == b"late"
     assert client.unread.size_bytes == 0
-    client.fetches.close()
+    client.fetches.forget()
 
 
 async def test_a_client_that_has_gone_leaves_nothing_unread() -> None:
@@ -369,5 +369,5 @@ async def test_a_client_that_has_gone_leaves_nothing_unread() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert client.unread.size_bytes == 4
-    client.fetches.close()
+    client.fetches.forget()
     assert client.unread.size_bytes == 0

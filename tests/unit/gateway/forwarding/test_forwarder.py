@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -357,3 +358,22 @@ async def test_what_this_gateway_leads_is_prepared_for_requests_that_wait(
     await asyncio.sleep(0)
     assert opened == ([] if denied else [3])
     await asyncio.sleep(0)
+
+
+async def test_shares_that_have_begun_are_abandoned_when_the_client_leaves_before_the_last_one() -> None:
+    """What this gateway itself still waits for would go on for a client that has left."""
+    begun: list[asyncio.Future[Any]] = []
+
+    def handle(_call: Call) -> Reply:
+        begun.append(asyncio.get_running_loop().create_future())
+        return Reply.later(begun[-1])
+
+    scene = Scene()
+    call = produce_call(scene, [0, 1])
+    call = replace(call, api=replace(call.api, handle=handle))
+    scene.blocked = True
+    waiting = asyncio.ensure_future(scene.forwarder.handle(call).prepared())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert [future.cancelled() for future in begun] == [True]

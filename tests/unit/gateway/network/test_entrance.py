@@ -288,3 +288,18 @@ async def test_only_trusted_peers_may_forward_requests(trusted: str, closed: boo
     connection, transport = server._peer_entrance(config.fleet.forwarding)(), FakeTransport()
     connection.connection_made(transport)
     assert transport.closing is closed
+
+
+async def test_a_connection_that_is_finished_before_its_cluster_is_open_is_closed() -> None:
+    """A gateway that stops would wait for it in vain: its request has not begun, and does not begin any more."""
+    scene = Scene()
+    connection, transport = scene.connect()
+    feed(connection, frame("n1"))
+    await let_callbacks_run()
+    connection.finish("shutdown")
+    assert not transport.closing
+    scene.entrance.opened.set_result(scene.served)
+    await let_callbacks_run()
+    assert transport.closing
+    assert scene.dispatcher.begun == []
+    connection.connection_lost(None)
