@@ -275,6 +275,8 @@ class Dispatcher:
             response, throttle_time_ms = meter.charge(call, response)
             if throttle_time_ms:
                 call.client.mute(throttle_time_ms)
+                if isinstance(response, RelayedResponse):  # its leader did not know
+                    response = codec.decode_response(call.api.response, call.version, memoryview(response.frame))
                 if isinstance(response, Throttled):
                     response.throttle_time_ms = throttle_time_ms
         metrics = call.cluster.metrics.request(call.api.name, call.version)

@@ -22,7 +22,6 @@ class GroupConfig:
     max_size: int = 2**31 - 1  # group.max.size
     max_metadata_bytes: int = 64 * 1024 * 1024  # of all classic groups; Kafka has no such limit
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
-    offset_metadata_max_chars: int = 4_096  # offset.metadata.max.bytes: Kafka counts UTF-16 units, too, not bytes
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000  # offsets.retention.minutes
     offsets_retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
     consumer_session_timeout_ms: int = 45_000  # group.consumer.session.timeout.ms

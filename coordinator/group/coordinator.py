@@ -91,7 +91,7 @@ class GroupCoordinator:
         self._members = Membership(config, own_times, log, self._timers, self._groups, topics, new_id)
         self._pending = PendingOffsets()
         self._offsets = OffsetCommands[AnyGroup](config, log, self._groups, self._pending, on_offsets_changed)
-        self._transactions = OffsetTransactions(config, log, self._pending, self._offsets_of, on_offsets_changed)
+        self._transactions = OffsetTransactions(log, self._pending, self._offsets_of, on_offsets_changed)
         self._loader = Loader(log, self._transactions)
 
     # --- Lifecycle

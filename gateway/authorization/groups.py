@@ -13,12 +13,14 @@ from gateway.authorization.guard import (
     TopicRows,
     chain,
     changed,
+    changing,
     may,
     may_cluster,
     needs,
     needs_cluster,
     needs_each,
     refusal,
+    showing,
     topic_name,
     with_error,
 )
@@ -41,7 +43,6 @@ from protocol.kafka.messages.groups import (
     FindCoordinatorResponse,
     JoinGroupResponse,
     ListGroupsRequest,
-    ListGroupsResponse,
     OffsetCommitResponse,
     OffsetDeleteResponse,
     OffsetFetchRequest,
@@ -141,11 +142,7 @@ def _one_group(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
         return refusal(call, partial(_offsets.refuse_all, call, _GROUP_DENIED))
     if request.topics is not None:
         return _offsets.guard(call, handle)
-    return handle(call.asking(request)).then(
-        lambda response: changed(
-            response, "topics", [row for row in response.topics if _may_describe_topic(call, row.name)]
-        )
-    )
+    return showing(handle(call.asking(request)), "topics", lambda row: _may_describe_topic(call, row.name))
 
 
 async def _several_groups(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
@@ -169,17 +166,19 @@ async def _several_groups(call: Call[OffsetFetchRequest], handle: Handle) -> Rep
     if not asked:
         return Reply(OffsetFetchResponse(groups=refused))
 
-    def shown(group: _FetchedGroup) -> _FetchedGroup:
+    async def shown(group: _FetchedGroup) -> _FetchedGroup:
         if group.error_code:
             return group
-        rows = [row for row in group.topics if _may_describe_topic(call, row.name)]
+        rows = [row async for row in sliced(group.topics) if _may_describe_topic(call, row.name)]
         return changed(group, "topics", rows + hidden.get(group.group_id, []))  # type: ignore[no-any-return]
+
+    async def all_shown(response: OffsetFetchResponse) -> OffsetFetchResponse:
+        rows = [await shown(group) async for group in sliced(response.groups)]
+        return changed(response, "groups", rows + refused)  # type: ignore[no-any-return]
 
     if not refused and not hidden and all(group.topics is not None for group in asked):
         return handle(call)
-    return handle(call.asking(changed(call.request, "groups", asked))).then(
-        lambda response: changed(response, "groups", [*map(shown, response.groups), *refused])
-    )
+    return handle(call.asking(changed(call.request, "groups", asked))).then_in_slices(all_shown)
 
 
 # Coordinators and descriptions
@@ -243,9 +242,7 @@ def _with_operations(call: Call[Any], group: Any) -> Any:
 def _operations_of_groups(call: Call[DescribeGroupsRequest | ConsumerGroupDescribeRequest], handle: Handle) -> Reply:
     if not call.request.include_authorized_operations:
         return handle(call)
-    return handle(call.asking(call.request)).then(
-        lambda response: changed(response, "groups", [_with_operations(call, group) for group in response.groups])
-    )
+    return changing(handle(call.asking(call.request)), "groups", partial(_with_operations, call))
 
 
 def _refused_group(call: Call, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
@@ -262,11 +259,7 @@ def list_groups(call: Call[ListGroupsRequest], handle: Handle) -> Reply:
     if may_cluster(call, AclOperation.DESCRIBE):
         return handle(call)
 
-    def shown(response: ListGroupsResponse) -> ListGroupsResponse:
-        rows = [group for group in response.groups if _may_describe(call, group.group_id)]
-        return changed(response, "groups", rows)  # type: ignore[no-any-return]
-
-    return handle(call.asking(call.request)).then(shown)
+    return showing(handle(call.asking(call.request)), "groups", lambda row: _may_describe(call, row.group_id))
 
 
 def _refused_deletion(call: Call, group_id: str) -> DeleteGroupsResponse.DeletableGroupResult:
@@ -354,9 +347,7 @@ def _topics_of_groups(call: Call[ConsumerGroupDescribeRequest], handle: Handle) 
             authorized_operations=NOT_ASKED,
         )  # fmt: skip
 
-    return handle(call.asking(call.request)).then(
-        lambda response: changed(response, "groups", [shown(group) for group in response.groups])
-    )
+    return changing(handle(call.asking(call.request)), "groups", shown)
 
 
 CONSUMER_GROUP_DESCRIBE = chain(

@@ -15,7 +15,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from gateway.fan_out import Slices
+from gateway.fan_out import Slices, sliced
 from gateway.requests.call import Call, Guard, Handle
 from gateway.requests.denials import DENIED
 from gateway.requests.reply import Reply
@@ -173,6 +173,27 @@ def needs_each(
         )
 
     return guard
+
+
+def showing(reply: Reply, field: str, shows: Callable[[Row], bool]) -> Reply:
+    """Leaves out rows of the response. There may be tens of thousands, and each may need a decision by the ACLs."""
+
+    async def shown(response: Message) -> Message:
+        return changed(response, field, [row async for row in sliced(getattr(response, field)) if shows(row)])
+
+    return reply.then_in_slices(shown)
+
+
+def changing(
+    reply: Reply, field: str, change: Callable[[Row], Row], more: Callable[[Message], Sequence[Row]] = lambda _: ()
+) -> Reply:
+    """Changes each row of the response, and adds `more` of them."""
+
+    async def shown(response: Message) -> Message:
+        rows = [change(row) async for row in sliced(getattr(response, field))]
+        return changed(response, field, [*rows, *more(response)])
+
+    return reply.then_in_slices(shown)
 
 
 def changed(message: Message, field: str, value: object) -> Message:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from gateway.authorization.guard import (
     MESSAGES,
     TopicRows,
     changed,
+    changing,
     may,
     may_cluster,
     needs_cluster,
     needs_each,
+    showing,
     topic_name,
     with_error_and_text,
 )
@@ -60,9 +63,7 @@ def metadata(call: Call[MetadataRequest], handle: Handle) -> Reply:
     """A client does not learn of topics that it may not describe, unless it already has their names or ids."""
     wanted = call.request.topics
     if wanted is None or (call.version == 0 and not wanted):
-        return handle(call).then(
-            lambda response: changed(response, "topics", [row for row in response.topics if _is_describable(call, row)])
-        )
+        return showing(handle(call), "topics", partial(_is_describable, call))
     return Reply.after(_named(call, handle, looked_up(call.version, wanted)))
 
 
@@ -77,14 +78,15 @@ async def _named(
         else:
             allowed.append(item)
 
-    def shown(response: MetadataResponse) -> MetadataResponse:
-        rows = [row if _is_describable(call, row) else _without_name(call, row) for row in response.topics]
+    def shown(row: _Described) -> _Described:
+        row = row if _is_describable(call, row) else _without_name(call, row)
         # DENIED: topics that the client may not create.
-        rows = [_without_operations(row) if row.error_code == _DENIED else row for row in rows]
-        # In v0, an empty list requests all topics.
-        return changed(response, "topics", (rows if allowed else []) + refused)  # type: ignore[no-any-return]
+        return _without_operations(row) if row.error_code == _DENIED else row
 
-    return handle(call.asking(changed(call.request, "topics", allowed))).then(shown)
+    reply = handle(call.asking(changed(call.request, "topics", allowed)))
+    if not allowed:  # in v0, an empty list requests all topics
+        return reply.then(lambda response: changed(response, "topics", refused))
+    return changing(reply, "topics", shown, lambda _: refused)
 
 
 def _is_describable(call: Call, row: _Described) -> bool:
@@ -139,10 +141,7 @@ async def _create_topics(call: Call[CreateTopicsRequest], handle: Handle) -> Rep
 
 
 def _create_allowed(call: Call[CreateTopicsRequest], handle: Handle, refused: list[_Created]) -> Reply:
-    def shown(response: CreateTopicsResponse) -> CreateTopicsResponse:
-        return changed(response, "topics", [_with_configs(call, row) for row in response.topics] + refused)  # type: ignore[no-any-return]
-
-    return handle(call).then(shown)
+    return changing(handle(call), "topics", partial(_with_configs, call), lambda _: refused)
 
 
 def _refused_creation(name: str) -> _Created:

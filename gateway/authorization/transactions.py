@@ -9,12 +9,14 @@ from operator import attrgetter
 from gateway.authorization.guard import (
     chain,
     changed,
+    changing,
     may,
     may_cluster,
     needs,
     needs_cluster,
     needs_each,
     refusal,
+    showing,
     with_error,
 )
 from gateway.fan_out import sliced
@@ -136,12 +138,10 @@ ADD_OFFSETS_TO_TXN = chain(_writes, needs(AclOperation.READ, ResourceType.GROUP,
 
 
 def list_transactions(call: Call[ListTransactionsRequest], handle: Handle) -> Reply:
-    return handle(call.asking(call.request)).then(
-        lambda response: changed(
-            response,
-            "transaction_states",
-            [row for row in response.transaction_states if _may(call, AclOperation.DESCRIBE, row.transactional_id)],
-        )
+    return showing(
+        handle(call.asking(call.request)),
+        "transaction_states",
+        lambda row: _may(call, AclOperation.DESCRIBE, row.transactional_id),
     )
 
 
@@ -158,9 +158,7 @@ def _describable_topics(call: Call, handle: Handle) -> Reply:
         rows = [row for row in state.topics if may(call, AclOperation.DESCRIBE, ResourceType.TOPIC, row.topic)]
         return changed(state, "topics", rows)  # type: ignore[no-any-return]
 
-    return handle(call.asking(call.request)).then(
-        lambda response: changed(response, "transaction_states", [*map(shown, response.transaction_states)])
-    )
+    return changing(handle(call.asking(call.request)), "transaction_states", shown)
 
 
 DESCRIBE_TRANSACTIONS = chain(

@@ -203,7 +203,7 @@ def _request(call: Call[FetchRequest], share: int) -> FetchRequest:
     return FetchRequest(
         max_wait_ms=0, min_bytes=asked.min_bytes, max_bytes=max(1, max_bytes // share),
         isolation_level=asked.isolation_level, session_id=0, session_epoch=FINAL_EPOCH, rack_id=asked.rack_id,
-        topics=[], forgotten_topics_data=[],
+        topics=[], forgotten_topics_data=[], replica_id=asked.replica_id, replica_state=asked.replica_state,
     )  # fmt: skip
 
 

@@ -65,6 +65,14 @@ class Reply:
             return changed
         return Reply(change(self.response))
 
+    def then_in_slices(self, change: Callable[[Any], Coroutine[Any, Any, Response]]) -> Reply:
+        """As `then`, for changes that give others their turn."""
+        if self.preparation is not None:
+            return self.when_prepared(lambda reply: reply.then_in_slices(change))
+        changed = Reply.later(run_waiting(_changed_in_slices(self, change), self))
+        changed.needs_request = self.needs_request
+        return changed
+
     def when_prepared(self, follow: Callable[[Reply], Reply]) -> Reply:
         """The result of `follow`, which gets this reply after all preparations."""
         if self.preparation is None:
@@ -120,6 +128,10 @@ def run_waiting(work: Coroutine[Any, Any, T], *replies: Reply) -> asyncio.Task[T
     task = run_part(work)
     task.add_done_callback(abandon)
     return task
+
+
+async def _changed_in_slices(reply: Reply, change: Callable[[Any], Coroutine[Any, Any, Response]]) -> Response:
+    return await change(reply.response if reply.future is None else await reply.future)
 
 
 async def _changed(future: asyncio.Future[Response], change: Callable[[Any], Response]) -> Response:

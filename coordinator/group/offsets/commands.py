@@ -86,7 +86,7 @@ class OffsetCommands(Generic[Owner]):
 
     def commit(self, group: Owner, request: CommitRequest, now_ms: int, reply: CommitReply) -> None:
         """Replies when the offsets are durable. Offsets whose metadata is too large are refused one by one."""
-        values = offsets_to_store(request, self._config.offset_metadata_max_chars, now_ms)
+        values = offsets_to_store(request, now_ms)
         answer = dict.fromkeys(request.offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         if not values:
             reply(answer)

@@ -16,6 +16,8 @@ from coordinator.slices import SLICE_UNITS
 from coordinator.topics import DeletedTopic, TopicPartition
 from protocol.kafka.errors import ErrorCode
 
+METADATA_MAX_CHARS = 4_096
+"""offset.metadata.max.bytes: Kafka counts UTF-16 units, too, not bytes."""
 _MAX_INT64 = 2**63 - 1
 
 
@@ -183,15 +185,13 @@ def offset_records(group_id: str, values: Mapping[TopicPartition, OffsetCommitVa
     return [encode_record(OffsetCommitKey(group_id, *partition), value) for partition, value in values.items()]
 
 
-def offsets_to_store(
-    request: CommitRequest, metadata_max_chars: int, now_ms: int
-) -> dict[TopicPartition, OffsetCommitValue]:
+def offsets_to_store(request: CommitRequest, now_ms: int) -> dict[TopicPartition, OffsetCommitValue]:
     """The offsets of the request, without those whose metadata is too large."""
     expire_ms = NO_TIMESTAMP if request.retention_ms is None else min(now_ms + request.retention_ms, _MAX_INT64)
     return {
         partition: _value(offset, expire_ms, now_ms)
         for partition, offset in request.offsets.items()
-        if _utf16_length(offset.metadata or "") <= metadata_max_chars
+        if not is_too_large(offset.metadata)
     }
 
 
@@ -211,6 +211,10 @@ def _expires_ms(value: OffsetCommitValue, since_ms: int | None, retention_ms: in
     if value.expire_timestamp_ms != NO_TIMESTAMP:
         return value.expire_timestamp_ms
     return (value.commit_timestamp_ms if since_ms is None else since_ms) + retention_ms
+
+
+def is_too_large(metadata: str | None) -> bool:
+    return _utf16_length(metadata or "") > METADATA_MAX_CHARS
 
 
 def _utf16_length(text: str) -> int:

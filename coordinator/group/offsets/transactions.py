@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import WeakSet
 
-from coordinator.group.config import GroupConfig
 from coordinator.group.messages import CommitResponse, EndOfTransaction, OpenTransaction, TransactionalCommitRequest
 from coordinator.group.offsets.group_offsets import GroupOffsets, offset_records, offsets_to_store
 from coordinator.group.offsets.pending_offsets import PendingOffsets, pending_records, removals
@@ -111,13 +110,11 @@ class OffsetTransactions:
 
     def __init__(
         self,
-        config: GroupConfig,
         log: Log,
         pending: PendingOffsets,
         offsets_of: Callable[[str], GroupOffsets | None],
         on_changed: OffsetsListener,
     ) -> None:
-        self._config = config
         self._log = log
         self._pending = pending
         self._offsets_of = offsets_of
@@ -189,7 +186,7 @@ class OffsetTransactions:
 
     def commit(self, request: TransactionalCommitRequest, now_ms: int, reply: Callable[[CommitResponse], None]) -> None:
         """The group has to exist. Replies when the offsets are durable; refuses each offset with too large metadata."""
-        values = offsets_to_store(request, self._config.offset_metadata_max_chars, now_ms)
+        values = offsets_to_store(request, now_ms)
         answer = dict.fromkeys(request.offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         if not values:
             reply(answer)

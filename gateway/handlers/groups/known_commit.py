@@ -16,8 +16,9 @@ from coordinator.topics import TopicPartition
 from gateway.handlers.groups.offset_commit import response_of
 from gateway.handlers.place import Place
 from gateway.requests.call import Call
+from gateway.requests.commit_rows import CommitRows
 from gateway.requests.context import RequestContext
-from gateway.requests.group_topics import PartitionCounts, answered_rows
+from gateway.requests.group_topics import PartitionCounts
 from gateway.requests.policy import ALL_ALLOWED
 from gateway.topics.topic import Topic
 from protocol.kafka.acl import AclOperation, ResourceType
@@ -84,7 +85,7 @@ class KnownCommit:
             for row in topic.partitions
         ]
         counts = PartitionCounts({name: topic.partitions for name, topic in topics.items()}, {})
-        self._answered = answered_rows(call.request.topics, counts)
+        self._answered = CommitRows(call.request.topics, counts, lambda topic, row: OffsetToCommit(0))
         stored = response_of(self._answered, dict.fromkeys((key for key, _, _ in self._rows), ErrorCode.NONE))
         answer = b"".join(call.api.encode(call.api.response, call.version, 0, stored))
         self._answer_start, self._answer_end = answer[:_KEY_BYTES], answer[_CORRELATED_BYTES:]
@@ -92,14 +93,15 @@ class KnownCommit:
 
     @classmethod
     def of(cls, call: Call[OffsetCommitRequest], frame: bytearray) -> KnownCommit | None:
-        """None if a partition does not exist, or none is named."""
+        """None if a partition does not exist or is named twice, or none is named."""
         topics: dict[str, Topic] = {}
         for named in call.request.topics:
             topic = call.cluster.topics.cached(named.name)
             if topic is None or not all(0 <= row.partition_index < topic.partitions for row in named.partitions):
                 return None
             topics[named.name] = topic
-        return cls(call, frame, topics) if any(topic.partitions for topic in call.request.topics) else None
+        keys = [(named.name, row.partition_index) for named in call.request.topics for row in named.partitions]
+        return cls(call, frame, topics) if 0 < len(keys) == len(set(keys)) else None
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
         """Returns False if nothing was done."""

@@ -7,13 +7,12 @@ Offsets are kept for partitions that exist; v0 is stored like the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 
 from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCommit
-from coordinator.topics import TopicPartition
 from gateway.requests.call import Call
-from gateway.requests.group_topics import PartitionCounts, answered_rows, with_counts
+from gateway.requests.commit_rows import CommitRows
+from gateway.requests.group_topics import PartitionCounts, with_counts
 from gateway.requests.reply import Reply
 from protocol.kafka.messages.groups import OffsetCommitRequest, OffsetCommitResponse
 
@@ -26,24 +25,19 @@ def handle(call: Call[OffsetCommitRequest]) -> Reply:
 
 def _commit(call: Call[OffsetCommitRequest], counts: PartitionCounts) -> Reply:
     request = call.request
-    offsets, refused = {}, {}
-    for topic in request.topics:
-        for each in topic.partitions:
-            key = TopicPartition(topic.name, each.partition_index)
-            error = counts.error(*key)
-            if error:
-                refused[key] = error
-            else:
-                offsets[key] = OffsetToCommit(
-                    each.committed_offset, each.committed_leader_epoch, each.committed_metadata, each.commit_timestamp,
-                    counts.topic_ids[topic.name],
-                )  # fmt: skip
-    rows = answered_rows(request.topics, counts)
-    if not offsets:  # An empty commit must not create a group.
-        return Reply(response_of(rows, refused))
+    rows = CommitRows(
+        request.topics,
+        counts,
+        lambda topic, each: OffsetToCommit(
+            each.committed_offset, each.committed_leader_epoch, each.committed_metadata, each.commit_timestamp,
+            counts.topic_ids[topic],
+        ),
+    )  # fmt: skip
+    if not rows.offsets:  # An empty commit must not create a group.
+        return Reply(response_of(rows, {}))
     asked = CommitRequest(
         group_id=request.group_id,
-        offsets=offsets,
+        offsets=rows.offsets,
         member_id=request.member_id,
         generation=request.generation_id_or_member_epoch,
         group_instance_id=request.group_instance_id,
@@ -51,30 +45,25 @@ def _commit(call: Call[OffsetCommitRequest], counts: PartitionCounts) -> Reply:
         version=call.version,
     )
 
-    def respond(answer: CommitResponse) -> OffsetCommitResponse:
-        return response_of(rows, {**refused, **answer})
-
     committing = call.cluster.groups.ask(
         asked.group_id,
         lambda coordinator, now_ms, reply: coordinator.commit_offsets(asked, now_ms, reply),
-        respond,
+        partial(response_of, rows),
     )
     return Reply.later(committing)
 
 
-def response_of(rows: Iterable[tuple[str, list[int]]], errors: CommitResponse) -> OffsetCommitResponse:
+def response_of(rows: CommitRows, answer: CommitResponse) -> OffsetCommitResponse:
     row = OffsetCommitResponse.OffsetCommitResponseTopic
     return OffsetCommitResponse(
         topics=[
             row(
                 name=name,
                 partitions=[
-                    row.OffsetCommitResponsePartition(
-                        partition_index=number, error_code=errors[TopicPartition(name, number)]
-                    )
-                    for number in numbers
+                    row.OffsetCommitResponsePartition(partition_index=number, error_code=code)
+                    for number, code in codes
                 ],
             )
-            for name, numbers in rows
+            for name, codes in rows.codes(answer)
         ]
     )

@@ -8,7 +8,6 @@ A partition without a committed offset is looked up among Pulsar's subscriptions
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
@@ -31,6 +30,7 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import OffsetFetchRequest, OffsetFetchResponse
 
 OWN_ERROR_VERSION, SEVERAL_VERSION = 2, 8
+REPEATED_METADATA_CHARS = 1024 * 1024
 NEVER_MS = 0
 """Offsets without a topic id were committed before this time."""
 _Topic = OffsetFetchResponse.OffsetFetchResponseTopic
@@ -48,6 +48,20 @@ class _AskedTopic(Protocol):
     partition_indexes: list[int]
 
 
+class _Room:
+    """For the metadata of partitions that a request names again: a row of four bytes is answered by thousands."""
+
+    def __init__(self) -> None:
+        self._left_chars = REPEATED_METADATA_CHARS
+
+    def take(self, metadata: str) -> bool:
+        """False if there is no room left. Kafka has no such limit; its clients name partitions once."""
+        if len(metadata) > self._left_chars:
+            return False
+        self._left_chars -= len(metadata)
+        return True
+
+
 def handle(call: Call[OffsetFetchRequest]) -> Reply:
     """Runs beside the request: Pulsar may have to be asked about many groups."""
     return Reply.later(run_part(_answer(call)))
@@ -56,8 +70,8 @@ def handle(call: Call[OffsetFetchRequest]) -> Reply:
 async def _answer(call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
     request = call.request
     if call.version >= SEVERAL_VERSION:
-        times = await times_of(group.group_id for group in request.groups)
-        return OffsetFetchResponse(groups=await fan_out(lambda group: _group(call, group, times), request.groups))
+        times, room = await times_of(group.group_id for group in request.groups), _Room()
+        return OffsetFetchResponse(groups=await fan_out(lambda group: _group(call, group, times, room), request.groups))
     asked = FetchOffsetsRequest(request.group_id, await _partitions(request.topics), request.require_stable)
     answer = await _fetch_in_parts(call, asked)
     named, offsets = request.topics, answer.offsets
@@ -65,13 +79,14 @@ async def _answer(call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
         offsets = dict.fromkeys(asked.partitions or (), FetchedOffset(error=answer.error))
     elif answer.error:
         named = []
-    topics = await _topics(named, offsets, _Topic, _Partition)
+    topics = await _topics(named, offsets, _Topic, _Partition, _Room())
     return OffsetFetchResponse(error_code=answer.error, topics=topics)
 
 
 async def _group(
-    call: Call[OffsetFetchRequest], group: OffsetFetchRequest.OffsetFetchRequestGroup, times: Mapping[str, int]
-) -> _Group:
+    call: Call[OffsetFetchRequest], group: OffsetFetchRequest.OffsetFetchRequestGroup, times: Mapping[str, int],
+    room: _Room,
+) -> _Group:  # fmt: skip
     """`times` says how often each group is named."""
     if times[group.group_id] > MAX_TIMES:
         call.count_error(ErrorCode.INVALID_REQUEST)
@@ -82,7 +97,7 @@ async def _group(
     )  # fmt: skip
     answer = await _fetch_in_parts(call, asked)
     named = [] if answer.error else group.topics
-    topics = await _topics(named, answer.offsets, _TopicOfGroup, _PartitionOfGroup)
+    topics = await _topics(named, answer.offsets, _TopicOfGroup, _PartitionOfGroup, room)
     return _Group(group_id=group.group_id, error_code=answer.error, topics=topics)
 
 
@@ -174,17 +189,20 @@ async def _topics(
     offsets: Mapping[TopicPartition, FetchedOffset],
     topic_row: Callable[..., Topic_],
     partition_row: Callable[..., object],
+    room: _Room,
 ) -> list[Topic_]:
     """The rows of the request, or of all offsets. They have the same fields in all versions, and different classes."""
     if asked is None:
         named = await _by_topic(offsets)
     else:
         named = [(each.name, each.partition_indexes) async for each in sliced(asked)]
-    times = Counter[TopicPartition]()
+    answered: set[TopicPartition] = set()
 
     def row(each: TopicPartition) -> object:
-        times[each] += 1  # its metadata is not repeated without end
-        fetched = offsets[each] if times[each] <= MAX_TIMES else FetchedOffset(error=ErrorCode.INVALID_REQUEST)
+        fetched = offsets[each]
+        if each in answered and not room.take(fetched.metadata):
+            fetched = FetchedOffset(error=ErrorCode.INVALID_REQUEST)
+        answered.add(each)
         return partition_row(
             partition_index=each.partition, committed_offset=fetched.offset,
             committed_leader_epoch=fetched.leader_epoch, metadata=fetched.metadata, error_code=fetched.error,

@@ -19,14 +19,14 @@ from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import Producer
 from coordinator.transaction.version_errors import Api, error_for_version
 from gateway.requests.call import Call, ClosesConnection
-from gateway.requests.group_topics import PartitionCounts, answered_rows, with_counts
+from gateway.requests.commit_rows import CommitRows
+from gateway.requests.group_topics import PartitionCounts, with_counts
 from gateway.requests.reply import Reply
 from gateway.topics.topic_names import CONSUMER_OFFSETS
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 ADDS_VERSION = 5
-Errors = dict[TopicPartition, ErrorCode]
 
 
 def handle(call: Call[TxnOffsetCommitRequest]) -> Reply:
@@ -45,24 +45,20 @@ def _check_connection(call: Call[TxnOffsetCommitRequest]) -> None:
 
 def _checked(call: Call[TxnOffsetCommitRequest], counts: PartitionCounts) -> Reply:
     request = call.request
-    offsets, refused = {}, {}
-    for topic in request.topics:
-        for each in topic.partitions:
-            key = TopicPartition(topic.name, each.partition_index)
-            error = counts.error(*key)
-            if error:
-                refused[key] = error
-            else:
-                offsets[key] = OffsetToCommit(
-                    each.committed_offset, each.committed_leader_epoch, each.committed_metadata,
-                    topic_id=counts.topic_ids[topic.name],
-                )  # fmt: skip
-    respond = partial(_response, call, answered_rows(request.topics, counts), refused)
-    if not offsets:
+    rows = CommitRows(
+        request.topics,
+        counts,
+        lambda topic, each: OffsetToCommit(
+            each.committed_offset, each.committed_leader_epoch, each.committed_metadata,
+            topic_id=counts.topic_ids[topic],
+        ),
+    )  # fmt: skip
+    respond = partial(_response, call, rows)
+    if not rows.offsets:
         return Reply(respond({}))
     asked = TransactionalCommitRequest(
         group_id=request.group_id,
-        offsets=offsets,
+        offsets=rows.offsets,
         member_id=request.member_id,
         generation=request.generation_id,
         group_instance_id=request.group_instance_id,
@@ -118,23 +114,20 @@ async def _verify(call: Call[TxnOffsetCommitRequest], group_id: str, verificatio
 
 
 def _response(
-    call: Call[TxnOffsetCommitRequest], rows: list[tuple[str, list[int]]], refused: Errors, answer: CommitResponse
+    call: Call[TxnOffsetCommitRequest], rows: CommitRows, answer: CommitResponse
 ) -> TxnOffsetCommitResponse:
-    errors = refused | dict(answer)
     row = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
-
-    def code(topic: str, partition: int) -> ErrorCode:
-        return error_for_version(Api.TXN_OFFSET_COMMIT, call.version, errors[TopicPartition(topic, partition)])
-
     return TxnOffsetCommitResponse(
         topics=[
             row(
                 name=name,
                 partitions=[
-                    row.TxnOffsetCommitResponsePartition(partition_index=number, error_code=code(name, number))
-                    for number in numbers
+                    row.TxnOffsetCommitResponsePartition(
+                        partition_index=number, error_code=error_for_version(Api.TXN_OFFSET_COMMIT, call.version, code)
+                    )
+                    for number, code in codes
                 ],
             )
-            for name, numbers in rows
+            for name, codes in rows.codes(answer)
         ]
     )

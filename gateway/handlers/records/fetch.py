@@ -313,9 +313,17 @@ def _resolve(call: Call[FetchRequest], fetched: FetchedPartition) -> FetchPartit
     return part
 
 
+def is_of_a_replica(request: FetchRequest) -> bool:
+    """A broker names itself; from v15 on, in a tagged field."""
+    state = request.replica_state
+    return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
+
+
 def _check(call: Call[FetchRequest], topic: Topic, fetched: FetchedPartition) -> ErrorCode:
     if not 0 <= fetched.partition < topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if is_of_a_replica(call.request):  # as in Kafka, when the broker holds no replica: no gateway does
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
     try:
         check_leader(call, topic.name, fetched.partition, max(NO_EPOCH, fetched.leader_epoch), _rack(call))
     except KafkaError as error:

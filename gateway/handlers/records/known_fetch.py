@@ -15,7 +15,13 @@ from dataclasses import replace
 
 from gateway.fetching.fetch_session import FINAL_EPOCH, NO_SESSION, FetchedPartition, FetchSession
 from gateway.handlers.place import Place
-from gateway.handlers.records.fetch import ISOLATION_LEVELS, RESOLVED_AT_ONCE, TOPIC_ID_VERSION, ZSTD_VERSION
+from gateway.handlers.records.fetch import (
+    ISOLATION_LEVELS,
+    RESOLVED_AT_ONCE,
+    TOPIC_ID_VERSION,
+    ZSTD_VERSION,
+    is_of_a_replica,
+)
 from gateway.handlers.records.tail_fetch import MAX_TAILS, NotAtTail, TailFetch, Tails
 from gateway.requests.call import Call
 from gateway.requests.context import RequestContext
@@ -74,6 +80,8 @@ class KnownFetches:
 def _is_common(call: Call[FetchRequest]) -> bool:
     request = call.request
     if call.version < FIRST_VERSION or request.isolation_level not in ISOLATION_LEVELS or request.max_bytes <= 0:
+        return False
+    if is_of_a_replica(request):
         return False
     return request.session_epoch == FINAL_EPOCH if request.session_id == NO_SESSION else request.session_epoch > 0
 

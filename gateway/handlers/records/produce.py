@@ -100,10 +100,6 @@ class ProduceCall:
         name, index = part.name, part.answer.index
         if not name and self.call.version >= TOPIC_ID_VERSION:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        if self.call.request.acks not in {-1, 0, 1}:
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-        if name in INTERNAL_TOPICS and self.call.client_id != ADMIN_CLIENT_ID:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         topic = self.call.cluster.topics.cached(name)
         if topic is None:
             return
@@ -111,6 +107,10 @@ class ProduceCall:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         if not 0 <= index < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if self.call.request.acks not in {-1, 0, 1}:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if name in INTERNAL_TOPICS and self.call.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         check_leader(self.call, name, index)
         part.topic = topic
         part.log = self.call.cluster.logs.find(name, index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out, sliced
-from gateway.handlers.topics.create_topics import MAX_PARTITIONS, TOO_MANY_PARTITIONS
+from gateway.handlers.topics.create_topics import MAX_RECORDS, TOO_MANY
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
@@ -19,18 +19,33 @@ _Wanted = CreatePartitionsRequest.CreatePartitionsTopic
 _Row = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
+class Room:
+    """For the partitions of one request: as in Kafka, once they are too many, all later rows are refused, too."""
+
+    def __init__(self) -> None:
+        self._left = MAX_RECORDS
+
+    def take(self, partitions: int) -> None:
+        """Raises KafkaError if there is no room left."""
+        if partitions > self._left:
+            self._left = 0
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+        self._left -= partitions
+
+
 async def handle(call: Call[CreatePartitionsRequest]) -> CreatePartitionsResponse:
     named = await times_of(topic.name for topic in call.request.topics)
     duplicates = [name async for name, times in sliced(named.items()) if times > 1]
     once = [topic async for topic in sliced(call.request.topics) if named[topic.name] == 1]
     rows = [_row(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") async for name in sliced(duplicates)]
-    rows += await fan_out(lambda wanted: _answer(call, wanted), once, at_once=1)
+    room = Room()
+    rows += await fan_out(lambda wanted: _answer(call, wanted, room), once, at_once=1)
     return CreatePartitionsResponse(results=rows)
 
 
-async def _answer(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> _Row:
+async def _answer(call: Call[CreatePartitionsRequest], wanted: _Wanted, room: Room) -> _Row:
     try:
-        await _grow(call, wanted)
+        await _grow(call, wanted, room)
     except KafkaError as error:
         code, text = error.code, error.text
     except PulsarError as error:
@@ -41,7 +56,7 @@ async def _answer(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> _Row:
     return _row(wanted.name, code, text)
 
 
-async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> None:
+async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted, room: Room) -> None:
     topic = await call.topics.get(wanted.name, fresh=True)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -54,11 +69,10 @@ async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted) -> None:
     _check_count(wanted.assignments, wanted.count - topic.partitions)
     if topic.name in INTERNAL_TOPICS:  # Every group would belong to another partition.
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The partition count of {topic.name} is fixed.")
-    if wanted.count - topic.partitions > MAX_PARTITIONS:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
     call.charge_mutations(wanted.count - topic.partitions)
     if wanted.assignments is not None:
         check_assignments(call, [assignment.broker_ids for assignment in wanted.assignments])
+    room.take(wanted.count - topic.partitions)
     if not call.request.validate_only:
         await call.cluster.topics.change("add partitions", _add(call.cluster, topic, wanted.count))
 

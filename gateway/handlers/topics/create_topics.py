@@ -6,7 +6,8 @@ counts.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out, sliced
@@ -20,49 +21,86 @@ from gateway.topics.topic_configs import check_configs
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 
-MAX_PARTITIONS = 9_999
-TOO_MANY_PARTITIONS = f"At most {MAX_PARTITIONS} partitions may be created at once."
-"""Partitions of one request, as in Kafka: its controller writes at most 10,000 records for a request, one of them for
-the topic."""
+MAX_PARTITIONS = 10_000
+"""Partitions of one request, as in Kafka, also those of invalid topics."""
+MAX_RECORDS = 10_000
+"""Kafka's controller writes at most so many records for a request: one for each topic, partition and configuration."""
 MAX_TOPICS = 5_000
 """Topics of one request: each needs two of these records, at least."""
+TOO_MANY = "Unable to perform excessively large batch operation."
 
 _Wanted = CreateTopicsRequest.CreatableTopic
 _Row = CreateTopicsResponse.CreatableTopicResult
 
 
+class _Planned(NamedTuple):
+    name: str
+    partitions: int
+    configs: Mapping[str, str]
+
+
 async def handle(call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
     request = call.request
     named = await times_of(topic.name for topic in request.topics)
-    duplicates = [name async for name, times in sliced(named.items()) if times > 1]
     once = [topic async for topic in sliced(request.topics) if named[topic.name] == 1]
-    if len(once) > MAX_TOPICS:
-        text = "Unable to perform excessively large batch operation."
-        rows = [_failed(topic.name, ErrorCode.POLICY_VIOLATION, text) async for topic in sliced(once)]
+    rows = None if await _names_too_much(call, once) else await _create_all(call, once)
+    if rows is None:
+        rows = [_failed(topic.name, ErrorCode.POLICY_VIOLATION, TOO_MANY) async for topic in sliced(request.topics)]
     else:
-        rows = await fan_out(lambda topic: _create(call, topic), once, at_once=1)
-    rows += [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") async for name in sliced(duplicates)]
+        duplicates = [name async for name, times in sliced(named.items()) if times > 1]
+        rows += [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") async for name in sliced(duplicates)]
     async for row in sliced(rows):
         if row.error_code:
             call.count_error(ErrorCode(row.error_code))
     return CreateTopicsResponse(topics=rows)
 
 
-async def _create(call: Call[CreateTopicsRequest], wanted: _Wanted) -> _Row:
-    topics = call.cluster.topics
+async def _names_too_much(call: Call[CreateTopicsRequest], wanted: Sequence[_Wanted]) -> bool:
+    default = call.cluster.config.kafka.default_partitions
+    partitions = 0
+    async for topic in sliced(wanted):
+        count = default if topic.num_partitions == -1 else topic.num_partitions
+        partitions += len(topic.assignments) or count
+        if partitions > MAX_PARTITIONS:
+            return True
+    return len(wanted) > MAX_TOPICS
+
+
+async def _create_all(call: Call[CreateTopicsRequest], wanted: Sequence[_Wanted]) -> list[_Row] | None:
+    """All topics are planned before the first one is created. None if they are too much for one request."""
+    planned = await fan_out(lambda topic: _plan(call, topic), wanted, at_once=1)
+    valid = [each async for each in sliced(planned) if isinstance(each, _Planned)]
+    if sum([1 + len(each.configs) + each.partitions async for each in sliced(valid)]) > MAX_RECORDS:
+        return None
+    return await fan_out(lambda each: _create(call, each), planned, at_once=1)
+
+
+async def _plan(call: Call[CreateTopicsRequest], wanted: _Wanted) -> _Planned | _Row:
     try:
-        await topics.check_creatable(wanted.name)
+        await call.cluster.topics.check_creatable(wanted.name)
         configs = check_configs({config.name: config.value async for config in sliced(wanted.configs or ())})
         partitions = _partitions(call, wanted)
         call.charge_mutations(partitions)
-        if call.version >= 1 and call.request.validate_only:
-            return _created(call, wanted.name, uuid.uuid4(), partitions, configs)
-        created = await topics.create(wanted.name, partitions, configs)
-        return _created(call, wanted.name, created.topic_id, partitions, configs)
+        return _Planned(wanted.name, partitions, configs)
     except KafkaError as error:
         return _failed(wanted.name, error.code, error.text)
     except PulsarError as error:
         return _failed(wanted.name, error_code(error), str(error))
+
+
+async def _create(call: Call[CreateTopicsRequest], planned: _Planned | _Row) -> _Row:
+    if not isinstance(planned, _Planned):
+        return planned
+    name, partitions, configs = planned
+    if call.version >= 1 and call.request.validate_only:
+        return _created(call, name, uuid.uuid4(), partitions, configs)
+    try:
+        created = await call.cluster.topics.create(name, partitions, configs)
+    except KafkaError as error:
+        return _failed(name, error.code, error.text)
+    except PulsarError as error:
+        return _failed(name, error_code(error), str(error))
+    return _created(call, name, created.topic_id, partitions, configs)
 
 
 def _partitions(call: Call, wanted: _Wanted) -> int:
@@ -81,8 +119,6 @@ def _partitions(call: Call, wanted: _Wanted) -> int:
         return call.cluster.config.kafka.default_partitions
     if wanted.num_partitions <= 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
-    if wanted.num_partitions > MAX_PARTITIONS:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
     return wanted.num_partitions
 
 
@@ -96,8 +132,6 @@ def _check_replication_factor(factor: int) -> None:
 
 
 def _assigned_partitions(call: Call, assignments: list[_Wanted.CreatableReplicaAssignment]) -> int:
-    if len(assignments) > MAX_PARTITIONS:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
     numbers = sorted(assignment.partition_index for assignment in assignments)
     if numbers != list(range(len(numbers))):
         raise KafkaError(

@@ -62,7 +62,7 @@ async def _found(call: Call[DescribeTopicPartitionsRequest]) -> dict[str, Topic 
         everything += [(name, ErrorCode.LEADER_NOT_AVAILABLE) for name in unknown]
         found = {
             name: topic
-            for name, topic in sorted(everything, key=itemgetter(0))
+            async for name, topic in sliced(sorted(everything, key=itemgetter(0)))
             if name >= first and call.context.policy.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
         }
     if cursor is not None and cursor.partition_index < 0:

@@ -8,6 +8,7 @@ If one partition is unknown or of an internal topic, none is added: the others g
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from coordinator.topics import TopicPartition
@@ -33,7 +34,6 @@ TOPICS_AT_ONCE = 1_000
 
 _Response = AddPartitionsToTxnResponse
 _Topic = _Response.AddPartitionsToTxnTopicResult
-_Codes = Mapping[TopicPartition, ErrorCode]
 
 
 class _NamesPartitions(Protocol):
@@ -41,6 +41,21 @@ class _NamesPartitions(Protocol):
 
     name: str
     partitions: list[int]
+
+
+@dataclass
+class _Partitions:
+    """Those of a topic."""
+
+    name: str
+    partitions: list[int]
+
+
+class _Outcome(NamedTuple):
+    """As in Kafka, the response has the request's rows if the coordinator was to add them together."""
+
+    codes: Mapping[TopicPartition, ErrorCode]
+    names_each_once: bool
 
 
 class _Transaction(NamedTuple):
@@ -106,21 +121,21 @@ def _add_all(call: Call, transactions: Sequence[_Transaction], counts: Partition
 async def _response(
     call: Call, transactions: Sequence[_Transaction], counts: PartitionCounts
 ) -> AddPartitionsToTxnResponse:
-    codes = await fan_out(lambda each: _add(call, each, counts), transactions, at_once=TRANSACTIONS_AT_ONCE)
+    outcomes = await fan_out(lambda each: _add(call, each, counts), transactions, at_once=TRANSACTIONS_AT_ONCE)
     if call.version < BATCHED_VERSION:
-        return _Response(results_by_topic_v3_and_below=await _rows(call, transactions[0], codes[0]))
+        return _Response(results_by_topic_v3_and_below=await _rows(call, transactions[0], outcomes[0]))
     return _Response(
         results_by_transaction=[
             _Response.AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
                 topic_results=await _rows(call, transaction, mine),  # type: ignore[arg-type]  # the same fields
             )
-            async for transaction, mine in sliced(zip(transactions, codes, strict=True))
+            async for transaction, mine in sliced(zip(transactions, outcomes, strict=True))
         ]
     )
 
 
-async def _add(call: Call, transaction: _Transaction, counts: PartitionCounts) -> _Codes:
+async def _add(call: Call, transaction: _Transaction, counts: PartitionCounts) -> _Outcome:
     # Nobody may write to internal topics: markers for them have no leader, and the transaction would never end. Leaders
     # add partitions of groups in behalf of clients.
     refused = {TRANSACTION_STATE} if call.version >= BATCHED_VERSION else INTERNAL_TOPICS
@@ -132,7 +147,8 @@ async def _add(call: Call, transaction: _Transaction, counts: PartitionCounts) -
         async for number in sliced(topic.partitions)
     }
     if any(errors.values()):
-        return {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED async for each, error in sliced(errors.items())}
+        codes = {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED async for each, error in sliced(errors.items())}
+        return _Outcome(codes, names_each_once=True)
     partitions = frozenset(errors)
     asked = AddPartitionsRequest(
         transaction.transactional_id,
@@ -141,14 +157,20 @@ async def _add(call: Call, transaction: _Transaction, counts: PartitionCounts) -
         client_version=EPOCH_BUMP_VERSION if call.version >= BATCHED_VERSION else 0,
     )
     if transaction.verify_only:
-        return call.cluster.transactions.run(
+        verified = call.cluster.transactions.run(
             asked.transactional_id, lambda coordinator, now_ms: coordinator.verify_partitions(asked)
         )
+        return _Outcome(verified, names_each_once=True)
     add = add_at_once if call.version >= BATCHED_VERSION else add_when_free
-    return dict.fromkeys(partitions, await add(call.cluster.transactions, asked))
+    error = await add(call.cluster.transactions, asked)
+    return _Outcome(dict.fromkeys(partitions, error), names_each_once=False)
 
 
-async def _rows(call: Call, transaction: _Transaction, codes: _Codes) -> list[_Topic]:
+async def _rows(call: Call, transaction: _Transaction, outcome: _Outcome) -> list[_Topic]:
+    codes = outcome.codes
+    topics: Sequence[_NamesPartitions] = transaction.topics
+    if outcome.names_each_once:
+        topics = await _each_once(codes)
     return [
         _Topic(
             name=topic.name,
@@ -160,8 +182,15 @@ async def _rows(call: Call, transaction: _Transaction, codes: _Codes) -> list[_T
                 async for number in sliced(topic.partitions)
             ],
         )
-        async for topic in sliced(transaction.topics)
+        async for topic in sliced(topics)
     ]
+
+
+async def _each_once(partitions: Iterable[TopicPartition]) -> list[_Partitions]:
+    numbers: dict[str, list[int]] = {}
+    async for each in sliced(partitions):
+        numbers.setdefault(each.topic, []).append(each.partition)
+    return [_Partitions(name, its_numbers) async for name, its_numbers in sliced(numbers.items())]
 
 
 def _code(call: Call, error: ErrorCode) -> ErrorCode:

@@ -47,6 +47,9 @@ from protocol.kafka.batch import BatchHeader, iter_headers
 REPLICATORS = "pulsar.repl."
 """The cursor of a broker that copies entries to another cluster: this prefix, and the cluster's name."""
 READ_AGAIN_S = 60.0
+MAX_READS = 10
+"""While entries are missed again and again, so often: then the producers' clients ask again, as long as there are any.
+"""
 
 
 class KnownProducers:
@@ -165,13 +168,15 @@ class KnownProducers:
 
     async def _load(self) -> None:
         try:
-            while not self.loaded:
+            for _ in range(MAX_READS):
                 misses = self._misses
                 await self._read_tail()
                 if misses == self._misses:  # otherwise what was held follows what was missed since
                     self._replay(self._held)
                     self.loaded, self.has_missed = True, False
+                    return
                 self._held.clear()
+            raise TimeoutError("entries are missed faster than the tail of the log is read")
         finally:
             self._loading = None
             self._held.clear()

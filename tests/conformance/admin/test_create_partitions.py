@@ -116,3 +116,14 @@ def test_too_many_with_a_wrong_number_of_assignments(conversation: Conversation,
 def test_no_more_partitions_of_an_internal_topic(conversation: Conversation, version: int) -> None:
     conversation.when_loaded("FindCoordinator", 0, key="group")
     grow(conversation, version, ("__consumer_offsets", 0, None), validate_only=True)
+
+
+@case("CreatePartitions")
+@pytest.mark.parametrize(
+    "counts", [[10_001], [10_002], [5001, 5001], [5001, 5002, 2], [20_000, 1, 2], [0, 10_001]], ids=str
+)
+def test_grow_by_very_many(conversation: Conversation, version: int, counts: list[int]) -> None:
+    """Once the partitions of a request are more than 10,000, its later topics are refused, too."""
+    names = [conversation.topic(f"grow-by-many-{number}") for number in range(len(counts))]
+    topics = [(name, count, None) for name, count in zip(names, counts, strict=True)]
+    grow(conversation, version, *topics, validate_only=True)

@@ -198,3 +198,43 @@ def test_unusual_name(conversation: Conversation, version: int, name: str) -> No
 @case("CreateTopics")
 def test_create_nothing(conversation: Conversation, version: int) -> None:
     create(conversation, version)
+
+
+def several(conversation: Conversation, version: int, counts: list[int], **more: Any) -> list[dict[str, Any]]:
+    names = [new_name(conversation, version, f"several-{number}") for number in range(len(counts))]
+    return [wanted(name, count, **more) for name, count in zip(names, counts, strict=True)]
+
+
+@case("CreateTopics", [1, 5, 7])
+@pytest.mark.parametrize(
+    "counts",
+    [[5000, 5000], [4999, 4999], [4999, 5000], [9998, 1], [10_000], [10_000, 0], [0, 9999], [-1, 9997], [-1, 9998]],
+    ids=str,
+)
+def test_many_partitions(conversation: Conversation, version: int, counts: list[int]) -> None:
+    """A request of more than 10,000 partitions, or whose topics need more than 10,000 records, creates nothing."""
+    create(conversation, version, *several(conversation, version, counts), validate_only=True)
+
+
+@case("CreateTopics", [1, 5, 7])
+@pytest.mark.parametrize("counts", [[4998, 4998], [4998, 4999]], ids=str)
+def test_many_partitions_and_configs(conversation: Conversation, version: int, counts: list[int]) -> None:
+    topics = several(conversation, version, counts, configs={"retention.ms": "5"})
+    create(conversation, version, *topics, validate_only=True)
+
+
+@case("CreateTopics", [1, 5, 7])
+@pytest.mark.parametrize(
+    "fault", [{"name": "a b"}, {"replication_factor": 0}, {"configs": [{"name": "no.such", "value": "1"}]}], ids=str
+)
+def test_many_partitions_of_an_invalid_topic(conversation: Conversation, version: int, fault: dict[str, Any]) -> None:
+    for count in (9999, 20_000):
+        bad, good = several(conversation, version, [count, 1])
+        create(conversation, version, bad | fault, good, validate_only=True)
+
+
+@case("CreateTopics", [1, 5, 7])
+def test_many_partitions_of_a_topic_named_twice(conversation: Conversation, version: int) -> None:
+    twice, *others = several(conversation, version, [20_000, 5000, 5000])
+    create(conversation, version, twice, twice, *others, validate_only=True)
+    create(conversation, version, twice, twice, others[0], validate_only=True)

@@ -359,3 +359,12 @@ def test_as_a_debugging_consumer(conversation: Conversation, version: int) -> No
     filled(conversation)
     topics = [named(conversation, version, "fetch", [fetch_partition(version, 0, 0)])]
     conversation.call("Fetch", version, **(fetch_fields(version, topics) | {"replica_id": -2}))
+
+
+@case("Fetch", [0, 4, 11, 14, 17])
+@pytest.mark.parametrize("replica_id", [0, 5])
+def test_as_a_broker_without_a_replica(conversation: Conversation, version: int, replica_id: int) -> None:
+    filled(conversation)
+    parts = [fetch_partition(version, index, 0) for index in (0, 7)]
+    who = {"replica_id": replica_id} if version < 15 else {"replica_state": {"replica_id": replica_id}}
+    conversation.call("Fetch", version, **(fetch_fields(version, [named(conversation, version, "fetch", parts)]) | who))

@@ -94,6 +94,20 @@ def test_invalid_acks(conversation: Conversation, version: int, acks: int) -> No
     try_to_write(conversation, version, encode_records(records(2), native_magic(version)), acks=acks)
 
 
+@case("Produce", [0, 3, 11])
+@pytest.mark.parametrize("index", [0, 7])
+@pytest.mark.parametrize("name", ["no-such-topic", "", "__consumer_offsets", None])
+def test_invalid_acks_of_other_topics(conversation: Conversation, version: int, name: str | None, index: int) -> None:
+    """Whether the partition exists is asked first."""
+    conversation.when_loaded("FindCoordinator", 0, key="group")
+    conversation.answers.clear()
+    data = encode_records(records(1), native_magic(version))
+    asked: dict[str, dict[int, bytes | None]] = {shared(conversation) if name is None else name: {index: data}}
+    if name == "__consumer_offsets" and index:  # Kafka's has other partitions
+        return
+    conversation.call("Produce", version, **produce_fields(version, asked, acks=2))
+
+
 @case("Produce", [0, 2, 3, 8, 11])
 def test_acks_0_to_unknown_topic_closes_the_connection(conversation: Conversation, version: int) -> None:
     """There is no response for the error, so the connection is closed."""

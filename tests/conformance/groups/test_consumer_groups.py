@@ -350,3 +350,10 @@ def test_an_empty_group_changes_its_protocol(conversation: Conversation, version
     classic.fetch(conversation, 8, group, [topic])
     classic.leave(conversation, 5, group, joined["member_id"])
     join(conversation, version, group, "m1", [topic])
+
+
+@case("ConsumerGroupDescribe")
+def test_describe_odd_groups(conversation: Conversation, version: int) -> None:
+    new_group(conversation)
+    for ids in ([""], ["none"], ["none", "none"], ["", ""], []):
+        conversation.call("ConsumerGroupDescribe", version, group_ids=ids, include_authorized_operations=True)

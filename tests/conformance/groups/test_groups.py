@@ -308,6 +308,34 @@ def test_commit_odd_rows(conversation: Conversation, version: int) -> None:
         commit_rows(conversation, version, group, others)
 
 
+@case("OffsetCommit", range(1, COMMIT_LAST + 1))
+@pytest.mark.parametrize("sizes", [(1, 5000), (5000, 1), (5000, 1, 5000), (5000, 5000), (1, 5000, 1)], ids=str)
+@pytest.mark.parametrize("topics", [1, 2])
+def test_commit_the_same_partition_again(
+    conversation: Conversation, version: int, sizes: tuple[int, ...], topics: int
+) -> None:
+    """Metadata of 5000 characters is too large."""
+    group, topic = new_group(conversation), conversation.topic("groups")
+    asked = named_again(topic, sizes, topics, {"committed_leader_epoch": -1} if version >= 6 else {})
+    fields = {"group_id": group, "topics": asked, "generation_id_or_member_epoch": -1}
+    conversation.call("OffsetCommit", version, **fields, member_id="")
+    fetch(conversation, FETCH_LAST, group, None)
+    conversation.call("OffsetCommit", version, **fields, member_id=NOBODY)
+    refused = {"partition_index": 7, "committed_offset": 5, "committed_metadata": "m"}
+    asked.append({"name": topic, "partitions": [refused | {"committed_leader_epoch": -1} if version >= 6 else refused]})
+    conversation.call("OffsetCommit", version, **fields, member_id="")
+
+
+def named_again(topic: str, sizes: tuple[int, ...], topics: int, epochs: dict[str, int]) -> list[dict[str, Any]]:
+    """Partition 0 for each size of its metadata, under the topic named once or several times."""
+    rows = [
+        {"partition_index": 0, "committed_offset": 5 + at, "committed_metadata": "m" * size} | epochs
+        for at, size in enumerate(sizes)
+    ]
+    parts = [rows] if topics == 1 else [rows[:1], rows[1:]]
+    return [{"name": topic, "partitions": part} for part in parts]
+
+
 @case("OffsetDelete")
 def test_delete_odd_rows(conversation: Conversation, version: int) -> None:
     group, rows = new_group(conversation), odd_rows(conversation)
@@ -329,3 +357,19 @@ def test_fetch_odd_rows(conversation: Conversation, version: int) -> None:
     else:
         asked = [{"group_id": group, "topics": each} for each in (topics, [], None, topics[1:2])]
         conversation.call("OffsetFetch", version, groups=asked, require_stable=False)
+
+
+@case("OffsetFetch", range(1, FETCH_LAST + 1))
+def test_fetch_the_same_partition_again(conversation: Conversation, version: int) -> None:
+    group, topic = new_group(conversation), conversation.topic("groups")
+    commit(conversation, 2, group, topic)
+    for topics in (
+        [{"name": topic, "partition_indexes": [0] * 50 + [7] * 12}],
+        [{"name": topic, "partition_indexes": [0]}] * 30,
+        [{"name": conversation.names.prefix + "no-such-topic", "partition_indexes": [0]}] * 30,
+    ):
+        if version < 8:
+            conversation.call("OffsetFetch", version, group_id=group, topics=topics)
+        else:
+            asked = [{"group_id": group, "topics": topics}]
+            conversation.call("OffsetFetch", version, groups=asked, require_stable=False)

@@ -255,6 +255,21 @@ def test_metadata(conversation: Conversation, version: int, metadata: str | None
     show_when_stable(conversation, group)
 
 
+@case("TxnOffsetCommit")
+@pytest.mark.parametrize("sizes", [(1, 5000), (5000, 1, 5000), (1, 5000, 1)], ids=str)
+@pytest.mark.parametrize("topics", [1, 2])
+def test_the_same_partition_again(
+    conversation: Conversation, version: int, sizes: tuple[int, ...], topics: int
+) -> None:
+    group, producer = new_group(conversation), Transactional(conversation)
+    joined(conversation, producer, group)
+    epochs = {"committed_leader_epoch": -1} if version >= 2 else {}
+    asked = classic.named_again(topic_of(conversation), sizes, topics, epochs)
+    conversation.call("TxnOffsetCommit", version, **producer.identity(), group_id=group, topics=asked)
+    producer.end(3, committed=True)
+    show_when_stable(conversation, group)
+
+
 @case("TxnOffsetCommit", WITH_MEMBER)
 @pytest.mark.parametrize(
     "member",

@@ -25,8 +25,8 @@ from tests.conformance.transactions import (
     when_free,
 )
 
-OF_CLIENTS = range(4)
-"""The versions of AddPartitionsToTxn for clients; later ones are for brokers."""
+OF_CLIENTS, OF_BROKERS = range(4), range(4, 6)
+"""The versions of AddPartitionsToTxn for clients, and later ones for brokers."""
 MAX_TIMEOUT_MS = 900_000
 SHORT_TIMEOUT_MS = 4_000
 """Long enough to write a record before it: a busy machine may need half a second."""
@@ -247,6 +247,51 @@ def test_over_a_thousand_times_the_same_partition(conversation: Conversation, ve
     conversation.say(len(conversation.answers.pop()["AddPartitionsToTxn"]["results_by_topic_v3_and_below"]))
     producer.finish(committed=True)
     read_committed(conversation, topic)
+
+
+ODD_ROWS: list[list[tuple[str | None, list[int]]]] = [
+    [(None, [0, 0, 1])],
+    [(None, [0]), (None, [1, 0])],
+    [(None, [0, 0]), (None, [7, 7]), ("no-such-topic", [0, 0]), ("no-such-topic", [0])],
+    [(None, []), (None, [0])],
+    [(None, [])],
+    [(None, []), ("no-such-topic", [])],
+]
+"""Topics and partitions that are named again, and topics without partitions. None stands for the topic that exists."""
+
+
+@case("AddPartitionsToTxn", OF_CLIENTS)
+@pytest.mark.parametrize("rows", [*ODD_ROWS, [("__consumer_offsets", [0, 0]), (None, [0, 0])]], ids=str)
+def test_add_odd_rows(conversation: Conversation, version: int, rows: list[tuple[str | None, list[int]]]) -> None:
+    topic = shared(conversation)
+    producer = Transactional(conversation)
+    topics = [{"name": topic if name is None else name, "partitions": partitions} for name, partitions in rows]
+    for epoch in (producer.epoch, 9):
+        fields = adding(producer.identity(producer_epoch=epoch), {}) | {"v3_and_below_topics": topics}
+        conversation.call("AddPartitionsToTxn", version, **fields)
+
+
+@case("AddPartitionsToTxn", OF_BROKERS)
+@pytest.mark.parametrize("rows", ODD_ROWS, ids=str)
+@pytest.mark.parametrize("verify_only", [True, False])
+def test_add_odd_rows_for_clients(
+    conversation: Conversation, version: int, verify_only: bool, rows: list[tuple[str | None, list[int]]]
+) -> None:
+    topic = shared(conversation)
+    producer, other = Transactional(conversation), Transactional(conversation)
+    topics = [{"name": topic if name is None else name, "partitions": partitions} for name, partitions in rows]
+    more = {"verify_only": verify_only, "topics": topics}
+    mine, foreign = producer.identity(), producer.identity(producer_epoch=9)
+    for names in ([mine], [mine, other.identity()], [foreign]):
+        conversation.call("AddPartitionsToTxn", version, transactions=[identity | more for identity in names])
+
+
+@case("AddPartitionsToTxn", OF_BROKERS)
+def test_add_nothing_for_clients(conversation: Conversation, version: int) -> None:
+    """Of a request without transactions, Kafka's handler fails and never answers."""
+    producer = Transactional(conversation)
+    nothing = producer.identity() | {"verify_only": False, "topics": []}
+    conversation.call("AddPartitionsToTxn", version, transactions=[nothing])
 
 
 @case("EndTxn")

@@ -21,7 +21,6 @@ from coordinator.fleet.messages import (
     decode_news,
     encode_message,
 )
-from coordinator.group.config import GroupConfig
 from coordinator.group.loading import Loader
 from coordinator.group.migration import AnyGroup
 from coordinator.group.offsets.pending_offsets import PendingOffsets
@@ -129,7 +128,7 @@ def check_record(data: bytes) -> str:
 def _loader() -> Loader:
     log = _Log()
     transactions = OffsetTransactions(
-        GroupConfig(), log, PendingOffsets(), lambda group_id: None, lambda group_id, offsets: None
+        log, PendingOffsets(), lambda group_id: None, lambda group_id, offsets: None
     )
     return Loader(log, transactions)
 

@@ -12,17 +12,19 @@ from kafka.protocol.api_key import ApiKey
 from gateway.config.gateway_config import FORWARDING_LISTENER, Config
 from gateway.dispatch import FIRST_PREPARED, Dispatcher, prepare_fetch
 from gateway.handlers.table import APIS
+from gateway.metering.meter import Meter
 from gateway.requests.call import LARGE_FRAME_BYTES, Call, ClosesConnection
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import GATEWAY, Client, Listener, Principal
 from gateway.requests.policy import ALL_ALLOWED, Policy
+from gateway.requests.reply import RelayedResponse, Response
 from gateway.security.acls import Requester
 from gateway.security.authorizer import Authorizer
 from protocol.kafka import codec
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.messages.groups import TxnOffsetCommitRequest
 from protocol.kafka.messages.message import Message
-from protocol.kafka.messages.records import FetchRequest, FetchResponse
+from protocol.kafka.messages.records import FetchRequest, FetchResponse, ProduceRequest, ProduceResponse
 from protocol.kafka.messages.topics import MetadataRequest
 from protocol.kafka.messages.transactions import EndTxnRequest, InitProducerIdRequest
 
@@ -92,3 +94,25 @@ async def test_the_first_fetch_of_a_version_compiles_nothing(monkeypatch: pytest
     for version in range(FIRST_PREPARED, APIS[ApiKey.Fetch].max_version + 1):
         codec.prepare(FetchRequest, FetchResponse, version)
     assert not compiled.called
+
+
+@pytest.mark.parametrize("version", [1, 8, 9, 13])
+@pytest.mark.parametrize("throttle_time_ms", [0, 700])
+def test_a_client_learns_how_long_it_is_muted_from_a_relayed_response_too(version: int, throttle_time_ms: int) -> None:
+    """The leader does not know the client's quota: it is charged where the client is connected."""
+    written = ProduceResponse.TopicProduceResponse(
+        name="t", partition_responses=[ProduceResponse.TopicProduceResponse.PartitionProduceResponse(base_offset=5)]
+    )
+    leaders = b"".join(codec.encode_response(ProduceResponse, version, 9, ProduceResponse(responses=[written])))[4:]
+    meter = SimpleNamespace(is_needed=True, charge=lambda call, response: (response, throttle_time_ms))
+    cluster = Mock(config=Config())
+    dispatcher, muted = Dispatcher(cast(Cluster, cluster), meter=cast(Meter, meter)), list[int]()
+    client = Client("192.0.2.7:1")
+    client.mute = muted.append
+    context = dispatcher.context(client, Listener(""))
+    call = Call(APIS[PRODUCE], version, 3, "c", ProduceRequest(), context, None)
+    response: Response = dispatcher.complete(call, RelayedResponse(bytearray(leaders)))
+    frame = b"".join(map(bytes, dispatcher.encode(call, response)))[4:]
+    expected = ProduceResponse(responses=[written], throttle_time_ms=throttle_time_ms)
+    assert frame == b"".join(map(bytes, codec.encode_response(ProduceResponse, version, 3, expected)))[4:]
+    assert muted == [throttle_time_ms] * bool(throttle_time_ms)

@@ -17,6 +17,8 @@ from gateway.authorization.guard import LARGE_ROWS, TopicRows
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import (
+    ListGroupsRequest,
+    ListGroupsResponse,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
@@ -30,7 +32,12 @@ from protocol.kafka.messages.topics import (
     MetadataRequest,
     MetadataResponse,
 )
-from protocol.kafka.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from protocol.kafka.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 
 ROWS = 50
 NAMES = [f"t{number}" for number in range(ROWS)]
@@ -100,6 +107,58 @@ async def test_a_request(guard: Any, version: int, request_: Any, response: Any)
             await asyncio.sleep(0)
     await judging
     assert turns >= len(IDS)
+
+
+_ALL_OFFSETS = [OffsetFetchResponse.OffsetFetchResponseTopic(name=name) for name in NAMES]
+_OFFSETS_OF_GROUP = OffsetFetchResponse.OffsetFetchResponseGroup
+_GROUPS_OFFSETS = [_OFFSETS_OF_GROUP.OffsetFetchResponseTopics(name=name) for name in NAMES]
+_ANSWERS: list[tuple[Any, int, Any, Any, Any]] = [
+    (
+        topics.metadata, 9, MetadataRequest(topics=None),
+        MetadataResponse(topics=[MetadataResponse.MetadataResponseTopic(name=name) for name in NAMES]),
+        lambda answer: [row.name for row in answer.topics],
+    ),
+    (
+        groups.offset_fetch, 5, OffsetFetchRequest(group_id="g", topics=None), OffsetFetchResponse(topics=_ALL_OFFSETS),
+        lambda answer: [row.name for row in answer.topics],
+    ),
+    (
+        groups.offset_fetch, 8, OffsetFetchRequest(groups=[_GROUP(group_id="g", topics=None)]),
+        OffsetFetchResponse(groups=[_OFFSETS_OF_GROUP(group_id="g", topics=_GROUPS_OFFSETS)]),
+        lambda answer: [row.name for row in answer.groups[0].topics],
+    ),
+    (
+        groups.list_groups, 5, ListGroupsRequest(),
+        ListGroupsResponse(groups=[ListGroupsResponse.ListedGroup(group_id=name) for name in NAMES]),
+        lambda answer: [row.group_id for row in answer.groups],
+    ),
+    (
+        transactions.list_transactions, 0, ListTransactionsRequest(),
+        ListTransactionsResponse(
+            transaction_states=[ListTransactionsResponse.TransactionState(transactional_id=name) for name in NAMES]
+        ),
+        lambda answer: [row.transactional_id for row in answer.transaction_states],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("guard", "version", "request_", "response", "names"), _ANSWERS)
+@pytest.mark.parametrize("comes_later", [True, False])
+async def test_a_response_of_everything(
+    guard: Any, version: int, request_: Any, response: Any, names: Any, comes_later: bool
+) -> None:
+    """Each row may need a decision by the ACLs."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.set_result(response)
+    call = call_of(request_, version, SimpleNamespace(response=type(response)))
+    reply = guard(call, lambda _: Reply.later(future) if comes_later else Reply(response))
+    judging, turns = asyncio.create_task(reply.result()), 0
+    async with asyncio.timeout(20):
+        while not judging.done():
+            turns += 1
+            await asyncio.sleep(0)
+    assert names(judging.result()) == NAMES[1:]
+    assert turns >= len(NAMES)
 
 
 _TOPIC = OffsetCommitRequest.OffsetCommitRequestTopic

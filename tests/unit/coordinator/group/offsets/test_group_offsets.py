@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.config import GroupConfig
 from coordinator.group.messages import (
     DeleteOffsetsResponse,
     FetchedOffset,
     FetchOffsetsRequest,
     OffsetToCommit,
 )
+from coordinator.group.offsets.group_offsets import METADATA_MAX_CHARS
 from coordinator.group.records.group_metadata import GroupMetadataKey
 from coordinator.group.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from coordinator.topics import TopicPartition
@@ -98,13 +98,14 @@ def test_two_commits_under_way_end_with_the_later() -> None:
 
 
 def test_metadata_is_limited_in_utf16_units() -> None:
-    h = Harness(GroupConfig(offset_metadata_max_chars=4))
+    h = Harness()
+    longest = "😀" * (METADATA_MAX_CHARS // 2)
     offsets = {
-        T0: OffsetToCommit(1, metadata="😀😀"),
-        U0: OffsetToCommit(2, metadata="😀😀x"),
+        T0: OffsetToCommit(1, metadata=longest),
+        U0: OffsetToCommit(2, metadata=longest + "x"),
     }
     assert h.commit(offsets=offsets).answer == {T0: ErrorCode.NONE, U0: ErrorCode.OFFSET_METADATA_TOO_LARGE}
-    assert fetch(h) == {T0: FetchedOffset(1, metadata="😀😀")}
+    assert fetch(h) == {T0: FetchedOffset(1, metadata=longest)}
     too_large = {U0: offsets[U0]}
     assert h.commit(offsets=too_large).answer == {U0: ErrorCode.OFFSET_METADATA_TOO_LARGE}
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.config import GroupConfig
 from coordinator.group.messages import (
     EndOfTransaction,
     FetchedOffset,
     OffsetToCommit,
     OpenTransaction,
 )
+from coordinator.group.offsets.group_offsets import METADATA_MAX_CHARS
 from coordinator.group.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from coordinator.group.records.transactional_offset import (
     MarkerEpochKey,
@@ -217,8 +217,8 @@ class TestMembers:
         assert h.commit_in_transaction(**changes).answer == {T0: error}
 
     def test_metadata_is_limited(self) -> None:
-        h = Harness(GroupConfig(offset_metadata_max_chars=1))
-        offsets = {T0: OffsetToCommit(1, metadata="xx"), T1: OffsetToCommit(2)}
+        h = Harness()
+        offsets = {T0: OffsetToCommit(1, metadata="x" * (METADATA_MAX_CHARS + 1)), T1: OffsetToCommit(2)}
         answer = h.commit_in_transaction(offsets=offsets).answer
         assert answer == {T0: ErrorCode.OFFSET_METADATA_TOO_LARGE, T1: ErrorCode.NONE}
 

@@ -53,8 +53,9 @@ def ask(
         topics=SimpleNamespace(cached=lambda _: topic, get=lambda _: asyncio.sleep(0, topic)),
     )  # fmt: skip
     request = SimpleNamespace(
-        max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_epoch=-1, rack_id=rack
-    )
+        max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_epoch=-1, rack_id=rack,
+        replica_id=-1, replica_state=None,
+    )  # fmt: skip
     context = SimpleNamespace(listener=Listener("inside"), policy=policy)
     call = SimpleNamespace(
         request=request, frame=None, version=12, cluster=cluster, topics=cluster.topics, context=context,

@@ -10,9 +10,11 @@ from gateway.handlers.records import known_fetch
 from gateway.handlers.records.known_fetch import MAX_FRAME_BYTES
 from gateway.topics.topic_names import MAX_NAME_LENGTH
 from protocol.kafka.api_key import ApiKey
+from protocol.kafka.codec import decode_response
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.fields import MAX_STRING_BYTES
 from protocol.kafka.handwritten.fetch_rows import FIRST_TOPIC_ID_VERSION
+from protocol.kafka.messages.records import FetchResponse
 from tests.unit.gateway.handlers.both_ways import OTHER, TOPIC, Way
 from tests.unit.gateway.handlers.records.fetches import (
     END,
@@ -46,6 +48,17 @@ async def test_any_version(both: Fetches, isolation: int) -> None:
     for version in VERSIONS:
         frames = [one(version, offset, isolation_level=isolation) for offset in (0, 1, 3, END - 3, END, 0)]
         await both.take(*frames, taken=len(frames) - 1 if version >= known_fetch.FIRST_VERSION else 0)
+
+
+@pytest.mark.parametrize("version", SOME_VERSIONS)
+async def test_a_broker_gets_no_records(both: Fetches, version: int) -> None:
+    """No gateway holds a replica of another one's log."""
+    who: dict[str, Any] = {"replica_id": 5} if version < 15 else {"replica_state": {"replica_id": 5}}
+    frames = [one(version, offset, **who) for offset in (0, 3, END)]
+    for frame in await both.take(*frames, taken=0):
+        answer = decode_response(FetchResponse, version, memoryview(frame)[4:])
+        codes = [row.error_code for topic in answer.responses for row in topic.partitions]
+        assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ async def test_a_batch_whose_verification_a_marker_has_voided_comes_again(versio
     ("version", "acks", "code"),
     [
         (13, 1, ErrorCode.UNKNOWN_TOPIC_ID),
-        (12, 2, ErrorCode.INVALID_REQUIRED_ACKS),
+        (12, 2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (12, 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )

@@ -155,6 +155,22 @@ async def test_no_batch_is_checked_before_missed_entries_are_read(
     await append(scene, 7, 0)
 
 
+async def test_the_tail_is_not_read_without_end_while_entries_are_missed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read_and_miss(*arguments: Any) -> None:
+        await read_tail(*arguments)
+        scene.log.producers.missed()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(known_producers, "read_tail", read_and_miss)
+        with pytest.raises(TimeoutError, match="missed faster"):
+            await scene.log.producers.load()
+    assert not scene.log.producers.loaded
+    await scene.log.producers.load()
+    assert scene.log.producers.loaded
+
+
 async def test_what_is_missed_while_the_tail_is_read_is_read_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     tails: list[Any] = []
 
