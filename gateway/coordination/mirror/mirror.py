@@ -82,6 +82,8 @@ class OffsetMirror:
         self._stopped = False
         self._updating: dict[str, set[asyncio.Task[Any]]] = {}
         """The updates that run, by topic."""
+        self._compared: set[MirrorKey] = set()
+        """Offsets of replicated groups that are only mirrored as far as no other cluster has moved the subscription."""
         self._carried: dict[MirrorKey, int] = {}
         """The number of attempts to carry a position at the end of a log over to other clusters, by key."""
         metrics.mirror_pending.set_function(lambda: len(self._schedule))
@@ -106,6 +108,7 @@ class OffsetMirror:
         for partition, offset in offsets.items():
             key = MirrorKey(group_id, partition)
             self._carried.pop(key, None)
+            self._compared.discard(key)
             if not self._schedule.changed(key, now_ms, removed=offset is None):
                 self._metrics.mirror_dropped.inc()
         if self._timer is None or self._timer_due_ms > now_ms + COALESCE_MS:  # no change is due before that
@@ -144,7 +147,13 @@ class OffsetMirror:
         slices = Slices()
         for group_id, offset in wrong:
             await slices.pause()
-            self.offsets_changed(group_id, {partition: None if offset == NO_OFFSET else offset})
+            self._found_wrong(MirrorKey(group_id, partition), offset)
+
+    def _found_wrong(self, key: MirrorKey, offset: int) -> None:
+        is_committed_since = key in self._schedule and key not in self._compared
+        self.offsets_changed(key.group_id, {key.partition: None if offset == NO_OFFSET else offset})
+        if self._cursors.replicated and offset != NO_OFFSET and key in self._schedule and not is_committed_since:
+            self._compared.add(key)
 
     async def _not_mirrored(self, topic: str, expected: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
         cursors = await self._cursors.read(topic)
@@ -163,6 +172,11 @@ class OffsetMirror:
         if cursor is None or cursor.offset is not None or not self._cursors.replicated:
             return False
         return await self._cursors.offset_at(topic, cursors, cursor) >= committed
+
+    async def _was_moved_since(self, topic: str, name: str, committed: int) -> bool:
+        """Another cluster has moved the subscription, perhaps after it was compared: it is not moved back."""
+        cursors = await self._cursors.read(topic)
+        return await self._was_moved_on(topic, cursors, cursors.by_name.get(name), committed)
 
     def _take_turns(self) -> None:
         self._timer = None
@@ -229,18 +243,23 @@ class OffsetMirror:
         offset = self._committed(key)
         if offset is None or topic is None:
             self._carried.pop(key, None)
+            self._compared.discard(key)
             return
         name = subscription_name(key.group_id)
         try:
             if offset == NO_OFFSET:
                 self._carried.pop(key, None)
                 await self._cursors.delete(topic, name)
+            elif key in self._compared and await self._was_moved_since(topic, name, offset):
+                self._compared.discard(key)
             else:
                 found = None
                 if not self._cursors.knows(topic, name):
                     found = (await self._reads.find(topic, name)).by_name.get(name)
                 log_ = self._logs.find(*key.partition)
-                if await self._cursors.move(topic, name, offset, log_, found):
+                is_carried = await self._cursors.move(topic, name, offset, log_, found)
+                self._compared.discard(key)
+                if is_carried:
                     self._carried.pop(key, None)
                 else:
                     self._carry_over_later(key)
