@@ -83,7 +83,8 @@ class OffsetMirror:
         self._updating: dict[str, set[asyncio.Task[Any]]] = {}
         """The updates that run, by topic."""
         self._compared: set[MirrorKey] = set()
-        """Offsets of replicated groups that are only mirrored as far as no other cluster has moved the subscription."""
+        """Offsets of replicated groups that wait without a new commit: a subscription that another cluster has moved on
+        is not moved back to them."""
         self._carried: dict[MirrorKey, int] = {}
         """The number of attempts to carry a position at the end of a log over to other clusters, by key."""
         metrics.mirror_pending.set_function(lambda: len(self._schedule))
@@ -235,6 +236,8 @@ class OffsetMirror:
             self._failed(key, error)
         else:
             self._schedule.succeeded(key, self._now_ms())
+            if key not in self._schedule:
+                self._compared.discard(key)
             self._metrics.mirror_updates.inc()
         self._arm()
 
@@ -243,23 +246,18 @@ class OffsetMirror:
         offset = self._committed(key)
         if offset is None or topic is None:
             self._carried.pop(key, None)
-            self._compared.discard(key)
             return
         name = subscription_name(key.group_id)
         try:
             if offset == NO_OFFSET:
                 self._carried.pop(key, None)
                 await self._cursors.delete(topic, name)
-            elif key in self._compared and await self._was_moved_since(topic, name, offset):
-                self._compared.discard(key)
-            else:
+            elif key not in self._compared or not await self._was_moved_since(topic, name, offset):
                 found = None
                 if not self._cursors.knows(topic, name):
                     found = (await self._reads.find(topic, name)).by_name.get(name)
                 log_ = self._logs.find(*key.partition)
-                is_carried = await self._cursors.move(topic, name, offset, log_, found)
-                self._compared.discard(key)
-                if is_carried:
+                if await self._cursors.move(topic, name, offset, log_, found):
                     self._carried.pop(key, None)
                 else:
                     self._carry_over_later(key)
@@ -278,6 +276,8 @@ class OffsetMirror:
 
     def _carry_over(self, key: MirrorKey, attempt: int) -> None:
         if self._carried.get(key) == attempt and not self._stopped:  # otherwise an offset was committed in the meantime
+            if key not in self._schedule:
+                self._compared.add(key)
             self._schedule.changed(key, self._now_ms())
             self._arm()
 
