@@ -91,6 +91,7 @@ class World:
         self._commits_wait = False
 
     async def check(self) -> None:
+        await let_callbacks_run()
         await self.settle(0)
         self.harness.cursors.failures.clear()
         await let_callbacks_run()
