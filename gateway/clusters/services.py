@@ -75,7 +75,7 @@ class ClusterServices:
             config.pulsar.full_system_namespace, timeout_ms=config.limits.metadata_timeout_ms,
         )  # fmt: skip
         partition_rows = PartitionRows()
-        self._logs = LogRegistry(shared, self._topics.is_compacted)
+        self._logs = LogRegistry(shared, self._topics.is_compacted, fleet.leads)
         self._groups = GroupService(client, admin, self._topics, fleet, config.groups, self._logs, metrics)
         to_leaders = PeerRequests(self._peers, client_ids())
         to_coordinators = PeerRequests(self._peers, repeat("verification"))

@@ -31,12 +31,14 @@ log = SparseLog(structlog.get_logger(), lines=LINES_PER_S)
 class _Opening:
     """A log that is being opened."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: Patience, *, leads: bool) -> None:
         self.patience = patience
+        self.led = leads
+        """This gateway led the partition when the opening began."""
         self.begun = asyncio.Event()
         """Set when the opening has its turn, or has ended."""
         self.unwanted = False
-        """The topic was deleted since, or another gateway leads the partition: what was read may be outdated."""
+        """The topic was deleted since, or another gateway leads or led the partition: what was read may be outdated."""
         self.task: asyncio.Task[PartitionLog]
 
     def check(self) -> None:
@@ -48,9 +50,16 @@ class _Opening:
 class LogRegistry:
     """The logs by (topic, partition). Each is opened once, and closed when it was not used for a while."""
 
-    def __init__(self, shared: Shared, is_compacted: Callable[[str], bool]) -> None:
-        """``is_compacted`` returns whether the topic of this name is compacted, as far as is known now."""
+    def __init__(
+        self,
+        shared: Shared,
+        is_compacted: Callable[[str], bool],
+        leads: Callable[[str, int], bool] = lambda topic, partition: True,
+    ) -> None:
+        """``is_compacted`` returns whether the topic of this name is compacted, as far as is known now; ``leads``,
+        whether this gateway leads the partition."""
         self.shared = shared
+        self._leads = leads
         self._is_compacted = is_compacted
         self._logs: dict[Key, PartitionLog] = {}
         self._opening: dict[Key, _Opening] = {}
@@ -94,7 +103,9 @@ class LogRegistry:
         return await opening.patience.wait(opening.task)
 
     def _begin(self, key: Key, pulsar_topic: str, *, urgent: bool, whose: Hashable) -> _Opening:
-        opening = self._opening[key] = _Opening(self._exhausted.get(key) or Patience(self._turns))
+        opening = self._opening[key] = _Opening(
+            self._exhausted.get(key) or Patience(self._turns), leads=self._leads(*key)
+        )
         opening.task = asyncio.create_task(self._open(opening, key, pulsar_topic, urgent=urgent, whose=whose))
         opening.task.add_done_callback(partial(self._opened, key, opening))
         return opening
@@ -113,6 +124,8 @@ class LogRegistry:
                 await predecessor.close()  # its entries in flight are then in the log, or will never be
                 lost_producer = predecessor.writer.lost_producer
             opened = await open_log(pulsar_topic, self.shared, partial(self._is_compacted, key[0]), lost_producer)
+        opened.follows_leader = not opening.led
+        opening.unwanted = opening.unwanted or (opened.follows_leader and self._leads(*key))
         try:
             opening.check()
         except KafkaError:

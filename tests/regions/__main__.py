@@ -16,7 +16,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.regions import combined, faults, geo, moving, network, single_address, stretched, transactional
+from tests.regions import (
+    combined,
+    faults,
+    geo,
+    geo_transactional,
+    moving,
+    network,
+    single_address,
+    stretched,
+    transactional,
+)
 from tests.regions.lab import Lab, topology
 from tests.regions.report import Report, Seen
 from tests.support.java_programs.java_clients import fetch_newest
@@ -41,7 +51,14 @@ PLAN: Sequence[tuple[str, Sequence[Trial]]] = (
     )),
     # What eu wrote in the meantime has copies in eu only: if eu were killed next, these entries would be missing.
     ("sync", (faults.cut_between_regions,)),
-    ("geo", (geo.write_in_both, geo.lose_a_region, geo.lose_a_region_with_a_tail, moving.clients_move)),
+    ("geo", (
+        geo.write_in_both,
+        geo.lose_a_region,
+        geo.lose_a_region_with_a_tail,
+        moving.clients_move,
+        geo_transactional.lose_a_region_of_transactions,
+        geo_transactional.lose_a_tail_of_transactions,
+    )),
     ("combined", (geo.write_in_both, combined.lose_a_region)),
 )  # fmt: skip
 NEEDS_NETWORK = {
@@ -50,6 +67,7 @@ NEEDS_NETWORK = {
     faults.cut_a_region_off,
     faults.cut_between_regions,
     geo.lose_a_region_with_a_tail,
+    geo_transactional.lose_a_tail_of_transactions,
     single_address.cut_between_gateways,
 }
 NEEDS_TWO_BOOKIES = {faults.cut_between_regions}

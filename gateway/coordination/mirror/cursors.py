@@ -74,8 +74,8 @@ class Cursors:
         self._known = {}
 
     def knows(self, topic: str, name: str) -> bool:
-        """Whether `move` does not need ``found``."""
-        return (topic, name) in self._known
+        """Whether `move` does not need ``found``. Other clusters may have moved a replicated one since."""
+        return not self.replicated and (topic, name) in self._known
 
     async def move(self, topic: str, name: str, offset: int, log: PartitionLog | None, found: Cursor | None) -> bool:
         """Move the subscription to ``offset``, and create it if necessary.
@@ -85,8 +85,8 @@ class Cursors:
         """
         key, remembered = (topic, name), self._known
         known = remembered.pop(key, None)
-        if known is None and found is not None:
-            if found.offset == offset:
+        if found is not None:
+            if known is None and found.offset == offset:
                 return True
             known = found.position
         position = None if log is None else log.reader.position_before(offset)

@@ -82,6 +82,9 @@ class OffsetMirror:
         self._stopped = False
         self._updating: dict[str, set[asyncio.Task[Any]]] = {}
         """The updates that run, by topic."""
+        self._compared: set[MirrorKey] = set()
+        """Offsets of replicated groups that wait without a new commit: a subscription that another cluster has moved on
+        is not moved back to them."""
         self._carried: dict[MirrorKey, int] = {}
         """The number of attempts to carry a position at the end of a log over to other clusters, by key."""
         metrics.mirror_pending.set_function(lambda: len(self._schedule))
@@ -106,6 +109,7 @@ class OffsetMirror:
         for partition, offset in offsets.items():
             key = MirrorKey(group_id, partition)
             self._carried.pop(key, None)
+            self._compared.discard(key)
             if not self._schedule.changed(key, now_ms, removed=offset is None):
                 self._metrics.mirror_dropped.inc()
         if self._timer is None or self._timer_due_ms > now_ms + COALESCE_MS:  # no change is due before that
@@ -144,7 +148,13 @@ class OffsetMirror:
         slices = Slices()
         for group_id, offset in wrong:
             await slices.pause()
-            self.offsets_changed(group_id, {partition: None if offset == NO_OFFSET else offset})
+            self._found_wrong(MirrorKey(group_id, partition), offset)
+
+    def _found_wrong(self, key: MirrorKey, offset: int) -> None:
+        is_committed_since = key in self._schedule and key not in self._compared
+        self.offsets_changed(key.group_id, {key.partition: None if offset == NO_OFFSET else offset})
+        if self._cursors.replicated and offset != NO_OFFSET and key in self._schedule and not is_committed_since:
+            self._compared.add(key)
 
     async def _not_mirrored(self, topic: str, expected: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
         cursors = await self._cursors.read(topic)
@@ -163,6 +173,11 @@ class OffsetMirror:
         if cursor is None or cursor.offset is not None or not self._cursors.replicated:
             return False
         return await self._cursors.offset_at(topic, cursors, cursor) >= committed
+
+    async def _was_moved_since(self, topic: str, name: str, committed: int) -> bool:
+        """Another cluster has moved the subscription, perhaps after it was compared: it is not moved back."""
+        cursors = await self._cursors.read(topic)
+        return await self._was_moved_on(topic, cursors, cursors.by_name.get(name), committed)
 
     def _take_turns(self) -> None:
         self._timer = None
@@ -221,6 +236,8 @@ class OffsetMirror:
             self._failed(key, error)
         else:
             self._schedule.succeeded(key, self._now_ms())
+            if key not in self._schedule:
+                self._compared.discard(key)
             self._metrics.mirror_updates.inc()
         self._arm()
 
@@ -235,7 +252,7 @@ class OffsetMirror:
             if offset == NO_OFFSET:
                 self._carried.pop(key, None)
                 await self._cursors.delete(topic, name)
-            else:
+            elif key not in self._compared or not await self._was_moved_since(topic, name, offset):
                 found = None
                 if not self._cursors.knows(topic, name):
                     found = (await self._reads.find(topic, name)).by_name.get(name)
@@ -259,6 +276,8 @@ class OffsetMirror:
 
     def _carry_over(self, key: MirrorKey, attempt: int) -> None:
         if self._carried.get(key) == attempt and not self._stopped:  # otherwise an offset was committed in the meantime
+            if key not in self._schedule:
+                self._compared.add(key)
             self._schedule.changed(key, self._now_ms())
             self._arm()
 

@@ -83,7 +83,8 @@ class Scene:
         pulsar, admin = cast(PulsarClient, self.topic), cast(AdminClient, self.topic)
         self.compacted: set[str] = set()
         shared = Shared(pulsar, admin, Limits(**limits), Metrics(), lambda: True)
-        self.registry = LogRegistry(shared, self.compacted.__contains__)
+        self.leads = True
+        self.registry = LogRegistry(shared, self.compacted.__contains__, lambda topic, partition: self.leads)
 
     async def open(self) -> PartitionLog:
         opened = await self.registry.open(TOPIC, 0)
@@ -220,6 +221,28 @@ async def test_a_log_that_is_not_wanted_any_more_when_it_is_open(scene: Scene, c
         await opening
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert scene.registry.find("topic", 0) is await again
+
+
+async def test_a_log_that_is_opened_for_another_leader_follows_it(scene: Scene) -> None:
+    """Also if nobody reads it: what that one deletes is not known here, when this gateway leads some day."""
+    assert not (await scene.registry.open(TOPIC, 0)).follows_leader
+    scene.leads = False
+    opened = await scene.registry.open(TOPIC, 1)
+    assert opened.follows_leader
+    assert scene.registry.find(TOPIC.name, 1) is opened
+
+
+async def test_a_log_whose_opening_began_under_another_leader_is_opened_anew(scene: Scene) -> None:
+    """That one may have deleted records since the start was read."""
+    scene.leads = False
+    served = scene.topic.unavailable["topic-0"] = asyncio.Event()
+    opening = asyncio.create_task(scene.registry.open(TOPIC, 0))
+    await let_callbacks_run()
+    scene.leads = True
+    served.set()
+    with pytest.raises(KafkaError, match="changed while it was opened"):
+        await opening
+    assert not (await scene.registry.open(TOPIC, 0)).follows_leader
 
 
 async def test_so_many_are_opened_at_a_time_and_writes_come_first() -> None:

@@ -101,8 +101,8 @@ class FakeTopics:
 
 
 class Harness:
-    def __init__(self) -> None:
-        self.cursors = FakeCursors()
+    def __init__(self, cursors: FakeCursors | None = None) -> None:
+        self.cursors = cursors or FakeCursors()
         self.committed: dict[MirrorKey, int | None] = {}
         self.metrics = Metrics()
         logs = SimpleNamespace(find=lambda topic, partition: None)

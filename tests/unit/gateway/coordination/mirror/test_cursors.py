@@ -102,6 +102,17 @@ async def test_a_cursor_that_another_gateway_moved_on_is_moved_back() -> None:
     assert await offset_read_back(topic, "g") == 20
 
 
+async def test_a_reset_to_before_what_another_cluster_has_read() -> None:
+    """It is behind the last commit here: an acknowledgement alone would have no effect."""
+    topic = FakeTopic(TENS)
+    cursors = Cursors(cast(PulsarClient, topic), cast(AdminClient, topic), replicated=True)
+    await move(cursors, "g", 10)
+    topic.cursors["g"] = (Position(6, 0), {})
+    await move(cursors, "g", 20)
+    assert topic.cursors["g"][1] == {"kafka.offset": 20}
+    assert topic.backlog("g") == 1
+
+
 async def test_an_empty_topic_that_was_made_anew() -> None:
     """Pulsar names the same last entry as before: none."""
     cursors = cursors_of(topic := FakeTopic([[]]))

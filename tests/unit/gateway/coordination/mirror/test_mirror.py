@@ -261,6 +261,53 @@ async def test_a_group_that_has_read_in_another_cluster_continues_after_that(har
     assert await harness.mirror.offsets("g", {T0: 20}) == {}, "a client set it back"
 
 
+async def test_a_failed_comparison_moves_no_group_back(harness: Harness) -> None:
+    """Pulsar did not answer when the coordinator had loaded the group, which another cluster had moved on."""
+    harness.cursors.replicated = True
+    harness.cursors.bare, harness.cursors.bare_offset = {("t-0", "g")}, 30
+    harness.committed[MirrorKey("g", T0)] = 20
+    harness.cursors.failures = [ServiceNotReadyError("moving")]
+    harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator({"g": {T0: 20}})), [])
+    await harness.until(lambda: harness.value("mirror_updates_total") == 1)
+    assert harness.cursors.moves == []
+
+
+async def test_a_group_that_moves_on_after_it_was_compared_is_not_moved_back(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of updates may wait in between."""
+    _compare_behind(harness, monkeypatch, asyncio.Event())
+    await harness.until(lambda: harness.value("mirror_updates_total") == 1)
+    assert harness.cursors.moves == []
+
+
+async def test_a_commit_after_the_comparison_counts(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = asyncio.Event()
+    _compare_behind(harness, monkeypatch, looked)
+    await looked.wait()
+    harness.commit("g", T0, 15)
+    await harness.until(lambda: harness.value("mirror_updates_total") == 2)
+    assert harness.cursors.moves == [("t-0", "g", 15)]
+
+
+def _compare_behind(harness: Harness, monkeypatch: pytest.MonkeyPatch, looked: asyncio.Event) -> None:
+    """The subscription is behind what is committed here. At the next look another cluster has moved it on."""
+    offsets = iter([10])
+
+    async def offset_at(*_: object) -> int:
+        found = next(offsets, None)
+        if found is None:
+            looked.set()
+            await asyncio.sleep(0)
+        return 30 if found is None else found
+
+    monkeypatch.setattr(harness.cursors, "offset_at", offset_at)
+    harness.cursors.replicated = True
+    harness.cursors.bare = {("t-0", "g")}
+    harness.committed[MirrorKey("g", T0)] = 20
+    harness.mirror.partition_loaded(cast(GroupPartition, FakeCoordinator({"g": {T0: 20}})), [])
+
+
 async def test_what_is_committed_here_counts_for_ourselves(harness: Harness) -> None:
     harness.cursors.bare, harness.cursors.bare_offset = {("t-0", "g")}, 30
     assert await harness.mirror.offsets("g", {T0: 20}) == {}

@@ -1,0 +1,155 @@
+"""Trials of two clusters that replicate to each other: one is lost under transactions, and comes back."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import islice
+
+from tests.integration.confluent import committed, watermarks
+from tests.regions.geo import PARTITIONS, TAIL_S, Row, new_topic
+from tests.regions.lab import Lab, Writer, until
+from tests.regions.pipes import Pipes, leave_open
+from tests.support.history import Read
+from tests.support.transaction_history import SHOWN, Outcome, Transaction, TransactionHistory, violations
+from tests.support.transactional_traffic import Reader, read_rows
+
+COMMITS = 10
+BEFORE_S = 5.0
+WITHIN_S = 120.0
+SETTLED_S = 240.0
+"""Transactions that were open must time out, and replicators wait longer after each failed attempt."""
+REGIONS = ("eu", "us")
+
+
+def lose_a_region_of_transactions(lab: Lab) -> Row:
+    """eu is killed under transactions with offsets, some of them aborted or never ended, and comes back. The same
+    transactional ids and the same group go on in us.
+
+    No aborted record is read, and no transaction is torn, lost, doubled or out of order, in either cluster.
+    """
+    return _lose_eu(lab, "geo-txn", nullcontext(), 0)
+
+
+def lose_a_tail_of_transactions(lab: Lab) -> Row:
+    """The same, and the regions are cut from each other 3 s before eu is killed."""
+    return _lose_eu(lab, "geo-txn-tail", lab.cut_between("eu", "us"), TAIL_S)
+
+
+def _lose_eu(lab: Lab, name: str, cut: AbstractContextManager[None], tail_s: float) -> Row:
+    """`cut` is closed from `tail_s` before eu is killed until eu is started again."""
+    source, target = new_topic(lab, f"{name}-in"), new_topic(lab, f"{name}-out")
+    group = f"{target}-group"
+    eu, us = lab.only("eu"), lab.only("us")
+    writer = Writer(eu, source, PARTITIONS)
+    with ExitStack() as stack:
+        reader = stack.enter_context(_reading(us, target))
+        eu_pipes = stack.enter_context(Pipes(eu, source, target, group, PARTITIONS, "eu"))
+        while min(committed(us, group, source, PARTITIONS)) < 0:
+            writer.write(1)
+            eu_pipes.check_alive()
+        writer.write(BEFORE_S)
+        hanging, left_open = leave_open(eu, target, PARTITIONS, f"{target}-left-open")
+        until(lambda: all(_undecided(us, target, number) for number in range(PARTITIONS)), "it is open in us")
+        broken = stack.enter_context(ExitStack())
+        broken.enter_context(cut)
+        writer.write(tail_s)
+        lab.cluster.kill("eu")
+        eu_pipes.abandon()
+        writer.abandon()
+        _check_position(lab, source, group, eu_pipes)
+        undecided = [_undecided(us, target, number) for number in range(PARTITIONS)]
+        us_writer = Writer(us, source, PARTITIONS, "us", enable_idempotence=True)
+        us_writer.write(1)
+        us_pipes = stack.enter_context(Pipes(us, source, target, group, PARTITIONS, "us"))
+        began_s = _commit_on(us_pipes, us_writer)
+        broken.close()
+        lab.cluster.up()
+        us_writer.write(1)
+        us_writer.flush()
+        decided_s = until(lambda: _are_decided(lab, target), "every transaction is decided in both", SETTLED_S)
+        us_pipes.abandon()
+        stack.callback(hanging.purge)
+    transactions = [*eu_pipes.transactions, left_open, *us_pipes.transactions]
+    settled_s = until(lambda: _are_equal(lab, target), "both have the same", SETTLED_S)
+    for region in REGIONS:
+        _check(lab, region, target, transactions, reader.reads if region == "us" else [])
+    counts = Counter(each.outcome for each in transactions)
+    return {
+        "transactions committed": str(counts[Outcome.COMMITTED]),
+        "aborted": str(counts[Outcome.ABORTED]),
+        "without an answer": str(counts[Outcome.UNKNOWN]),
+        "lost": "0",
+        "doubled": "0",
+        "undecided in us without eu": f"{sum(undecided)} offsets",
+        "us committed": f"{began_s:.1f} s after the kill",
+        "all was decided": f"{decided_s:.1f} s after eu was up",
+        "both had the same": f"{settled_s:.1f} s after that",
+    }
+
+
+def _commit_on(pipes: Pipes, writer: Writer) -> float:
+    """Seconds until each pipe has committed, of COMMITS that it commits. They read what is written meanwhile."""
+    start, began_s = time.monotonic(), None
+    while not pipes.have_committed(COMMITS):
+        writer.write(0.5)
+        pipes.check_alive()
+        took_s = time.monotonic() - start
+        assert took_s < WITHIN_S, "the same transactional ids do not go on"
+        if began_s is None and pipes.have_committed(1):
+            began_s = took_s
+    return began_s or took_s
+
+
+@contextmanager
+def _reading(bootstrap: str, topic: str) -> Iterator[Reader]:
+    reader = Reader(bootstrap, topic, PARTITIONS, "a reader in us")
+    reader.start()
+    try:
+        yield reader
+    finally:
+        reader.stopping.set()
+        reader.join(WITHIN_S)
+    assert reader.failure is None, reader.failure
+
+
+def _check_position(lab: Lab, source: str, group: str, pipes: Pipes) -> None:
+    """In us the group is behind no record that only aborted transactions have read."""
+    us = lab.only("us")
+    for number, offset in enumerate(committed(us, group, source, PARTITIONS)):
+        passed = {value for at, value in read_rows(us, source, number, "read_uncommitted") if at < offset}
+        skipped = passed - pipes.consumed
+        assert not skipped, f"the group has passed {sorted(skipped)[:5]} in us, which no committed transaction has read"
+
+
+def _undecided(bootstrap: str, topic: str, partition: int) -> int:
+    """The number of offsets behind the last stable one."""
+    stable = watermarks(bootstrap, topic, partition)[1]
+    return watermarks(bootstrap, topic, partition, isolation_level="read_uncommitted")[1] - stable
+
+
+def _are_decided(lab: Lab, topic: str) -> bool:
+    return not any(_undecided(lab.only(region), topic, number) for region in REGIONS for number in range(PARTITIONS))
+
+
+def _are_equal(lab: Lab, topic: str) -> bool:
+    eu, us = (
+        [
+            Counter(value for _, value in read_rows(lab.only(region), topic, number, isolation))
+            for number in range(PARTITIONS)
+            for isolation in ("read_uncommitted", "read_committed")
+        ]
+        for region in REGIONS
+    )
+    return eu == us
+
+
+def _check(lab: Lab, region: str, topic: str, transactions: list[Transaction], reads: list[Read]) -> None:
+    found = TransactionHistory(transactions, reads=reads)
+    for number in range(PARTITIONS):
+        found.everything[number] = read_rows(lab.only(region), topic, number, "read_uncommitted")
+        found.committed[number] = read_rows(lab.only(region), topic, number, "read_committed")
+    told = [f"in {region}: {text}" for rule in violations(found).values() for text in islice(rule, SHOWN)]
+    assert not told, "\n".join(told)
