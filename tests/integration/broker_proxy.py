@@ -33,6 +33,9 @@ class _Proxy:
             self.service_url = f"pulsar://127.0.0.1:{port}"
             yield self
 
+    def lose_connections(self) -> None:
+        self._proxy.lose_connections()
+
     def _directions(self, client: Stream, broker: Stream) -> tuple[Direction, Direction]:
         raise NotImplementedError
 

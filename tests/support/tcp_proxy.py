@@ -31,13 +31,14 @@ class TcpProxy:
         self._directions = directions
         self._connections: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
         self.failures: list[Exception] = []
         """What a direction has raised, except for ends of connections."""
 
     @contextmanager
     def running(self, port: int = 0) -> Iterator[int]:
         """Yields the port. A failure is raised at the end."""
-        loop = asyncio.new_event_loop()
+        loop = self._loop
         thread = threading.Thread(target=loop.run_forever)
         thread.start()
         try:
@@ -52,6 +53,14 @@ class TcpProxy:
             thread.join()
             loop.close()
 
+    def lose_connections(self) -> None:
+        """Close all of them. What has passed is delivered."""
+        self._loop.call_soon_threadsafe(self._cancel_all)
+
+    def _cancel_all(self) -> None:
+        for connection in self._connections:
+            connection.cancel()
+
     async def _listen(self, port: int) -> asyncio.Server:
         return await asyncio.start_server(self._accept, "127.0.0.1", port)
 
@@ -60,8 +69,7 @@ class TcpProxy:
         for each in listener.sockets:
             asyncio.get_running_loop().remove_reader(each.fileno())
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
-            for connection in self._connections:
-                connection.cancel()
+            self._cancel_all()
             await asyncio.wait(tasks)
         listener.close()
         for writer in self._writers:
@@ -80,6 +88,9 @@ class TcpProxy:
         except OSError:
             client.writer.close()
             return
+        except asyncio.CancelledError:
+            client.writer.close()
+            raise
         self._writers.add(server.writer)
         passing = [asyncio.create_task(direction) for direction in self._directions(client, server)]
         try:
