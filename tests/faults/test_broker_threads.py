@@ -25,12 +25,13 @@ from tests.integration.transactional_writers import check_transactions, writing
 from tests.support.jvm_threads import JvmThreads, debugging
 from tests.support.names import unique_topic
 
-THREADS = (
-    "BookKeeperClientWorker", "BookKeeperClientScheduler", "BookieJournal", "BookieWriteThreadPool",
-    "BookieReadThreadPool", "ForceWrite", "bookie-io", "bookkeeper-ml-scheduler", "broker-topic-workers",
-    "metadata-store", "pulsar-io", "pulsar-ordered", "pulsar-web",
+WRITING_THREADS = "BookKeeperClientWorker"
+OTHER_THREADS = (
+    "BookKeeperClientScheduler", "BookieJournal", "BookieWriteThreadPool", "BookieReadThreadPool", "ForceWrite",
+    "bookie-io", "bookkeeper-ml-scheduler", "broker-topic-workers", "metadata-store", "pulsar-io", "pulsar-ordered",
+    "pulsar-web",
 )  # fmt: skip
-STANDSTILL_S = (0.05, 0.3, 0.8, 2.0)
+STANDSTILL_S = (0.05, 0.2, 0.5, 1.0)
 DISTURBANCES, PARTITIONS, WRITERS = 20, 2, 2
 WAITING = 500
 """A sender has at most so many values without an acknowledgement."""
@@ -57,9 +58,11 @@ class Broker:
 
     def disturb(self, chance: random.Random, topics: Sequence[str]) -> None:
         topic = f"{chance.choice(topics)}-partition-{chance.randrange(PARTITIONS)}"
+        threads = WRITING_THREADS if chance.random() < 0.4 else chance.choice(OTHER_THREADS)
         unloading = threading.Thread(target=self._unload, args=[topic])
-        with self._threads.suspended(chance.choice(THREADS)):
-            if chance.random() < 0.4:
+        with self._threads.suspended(threads):
+            time.sleep(chance.choice(STANDSTILL_S))  # meanwhile, the broker receives entries
+            if chance.random() < 0.6:
                 self._proxy.lose_connections()
             if chance.random() < 0.3:
                 unloading.start()
