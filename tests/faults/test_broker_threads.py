@@ -54,7 +54,7 @@ class Broker:
             for name in ("one", "two")
         ]
         self.bootstrap = ",".join(gateway.bootstrap for gateway in gateways)
-        self._admin = Admin(self._pulsar, namespace)
+        self._admin = Admin(self._pulsar, f"kafka/{namespace}")
 
     def disturb(self, chance: random.Random, topics: Sequence[str]) -> None:
         topic = f"{chance.choice(topics)}-partition-{chance.randrange(PARTITIONS)}"
@@ -74,6 +74,7 @@ class Broker:
     def _unload(self, topic: str) -> None:
         with contextlib.suppress(AssertionError, OSError):  # the broker is too busy
             self._admin.topic("PUT", topic, "/unload")
+            print("unloaded", topic)
 
 
 @pytest.fixture
