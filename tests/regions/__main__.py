@@ -58,6 +58,7 @@ PLAN: Sequence[tuple[str, Sequence[Trial]]] = (
         moving.clients_move,
         geo_transactional.lose_a_region_of_transactions,
         geo_transactional.lose_a_tail_of_transactions,
+        geo_transactional.give_up_a_region_of_transactions,
     )),
     ("combined", (geo.write_in_both, combined.lose_a_region)),
 )  # fmt: skip

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.integration.confluent import committed, watermarks
 from tests.regions.geo import PARTITIONS, TAIL_S, Row, new_topic
 from tests.regions.lab import Lab, Writer, until
 from tests.regions.pipes import Pipes, leave_open
 from tests.support.history import Read
+from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
 from tests.support.transaction_history import SHOWN, Outcome, Transaction, TransactionHistory, violations
 from tests.support.transactional_traffic import Reader, read_rows
 
@@ -22,6 +25,7 @@ WITHIN_S = 120.0
 SETTLED_S = 240.0
 """Transactions that were open must time out, and replicators wait longer after each failed attempt."""
 REGIONS = ("eu", "us")
+COMMAND = "org.apache.kafka.tools.TransactionsCommand"
 
 
 def lose_a_region_of_transactions(lab: Lab) -> Row:
@@ -36,6 +40,73 @@ def lose_a_region_of_transactions(lab: Lab) -> Row:
 def lose_a_tail_of_transactions(lab: Lab) -> Row:
     """The same, and the regions are cut from each other 3 s before eu is killed."""
     return _lose_eu(lab, "geo-txn-tail", lab.cut_between("eu", "us"), TAIL_S)
+
+
+def give_up_a_region_of_transactions(lab: Lab) -> Row:
+    """eu is killed under transactions, and us goes on without it. An operator aborts there what is undecided, with
+    Kafka's own tool.
+
+    Readers of committed records in us get all that is committed there, and nothing that was aborted.
+    """
+    source, target = new_topic(lab, "geo-given-up-in"), new_topic(lab, "geo-given-up-out")
+    eu, us = lab.only("eu"), lab.only("us")
+    writer = Writer(eu, source, PARTITIONS)
+    with ExitStack() as stack:
+        eu_pipes = stack.enter_context(Pipes(eu, source, target, f"{target}-group", PARTITIONS, "eu"))
+        writer.write(BEFORE_S)
+        hanging, _ = leave_open(eu, target, PARTITIONS, f"{target}-left-open")
+        stack.callback(hanging.purge)
+        until(lambda: all(_undecided(us, target, number) for number in range(PARTITIONS)), "it is open in us")
+        lab.cluster.kill("eu")
+        stack.callback(lab.cluster.up)
+        eu_pipes.abandon()
+        writer.abandon()
+        us_writer = Writer(us, source, PARTITIONS, "us", enable_idempotence=True)
+        us_writer.write(1)
+        us_pipes = stack.enter_context(Pipes(us, source, target, f"{target}-group", PARTITIONS, "us"))
+        _commit_on(us_pipes, us_writer)
+        undecided = [_undecided(us, target, number) for number in range(PARTITIONS)]
+        aborted = _abort_hanging(us, target)
+        decided_s = until(lambda: _are_decided(lab, target, ("us",)), "it is aborted")
+        us_pipes.abandon()
+        us_writer.flush()
+    ours = [each for each in us_pipes.transactions if each.outcome is Outcome.COMMITTED]
+    aborted_ones = [
+        each for each in (*eu_pipes.transactions, *us_pipes.transactions) if each.outcome is Outcome.ABORTED
+    ]
+    rows = [read_rows(us, target, number, "read_committed") for number in range(PARTITIONS)]
+    shown = Counter(value for partition in rows for _, value in partition)
+    assert max(shown.values()) == 1, "something is doubled"
+    assert _values(ours) <= shown.keys(), "what was committed in us is not read"
+    assert not _values(aborted_ones) & shown.keys(), "an aborted record is read"
+    return {
+        "undecided in us": f"{sum(undecided)} offsets",
+        "aborted by the operator": f"{aborted} transactions in partitions",
+        "all was decided": f"{decided_s:.1f} s later",
+        "committed in us": str(len(ours)),
+    }
+
+
+def _values(transactions: Iterable[Transaction]) -> set[bytes]:
+    return {value for each in transactions for _, value in each.values}
+
+
+def _abort_hanging(bootstrap: str, topic: str) -> int:
+    """What no coordinator of the cluster knows, and thus only came by replication. The number of transactions."""
+    with TemporaryDirectory() as folder:
+        compile_tools(Path(folder))
+        with KafkaTools(Path(folder), bootstrap) as tools:
+            asked = ["--topic", topic, "--max-transaction-timeout", "0"]
+            found = tools(COMMAND, "find-hanging", *asked)
+            assert found.status == 0, found.text
+            head, *lines = [line.split() for line in found.text.splitlines() if line.strip()]
+            rows = [dict(zip(head, line, strict=True)) for line in lines]
+            assert rows, "nothing hangs"
+            for row in rows:
+                place = ["--topic", row["Topic"], "--partition", row["Partition"], "--start-offset", row["StartOffset"]]
+                done = tools(COMMAND, "abort", *place)
+                assert done.status == 0, done.text
+            return len(rows)
 
 
 def _lose_eu(lab: Lab, name: str, cut: AbstractContextManager[None], tail_s: float) -> Row:
@@ -130,8 +201,8 @@ def _undecided(bootstrap: str, topic: str, partition: int) -> int:
     return watermarks(bootstrap, topic, partition, isolation_level="read_uncommitted")[1] - stable
 
 
-def _are_decided(lab: Lab, topic: str) -> bool:
-    return not any(_undecided(lab.only(region), topic, number) for region in REGIONS for number in range(PARTITIONS))
+def _are_decided(lab: Lab, topic: str, regions: Sequence[str] = REGIONS) -> bool:
+    return not any(_undecided(lab.only(region), topic, number) for region in regions for number in range(PARTITIONS))
 
 
 def _are_equal(lab: Lab, topic: str) -> bool:
