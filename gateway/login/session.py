@@ -123,14 +123,16 @@ class LoginSession:
             return True
         if self._expires_s == math.inf:
             return False
-        if _api_key(frame) == ApiKey.SaslHandshake:
-            return time.monotonic() >= self._begun_again_s + REAUTH_PAUSE_S
-        return time.monotonic() > self._expires_s
+        return self._begins_again(frame) or time.monotonic() > self._expires_s
+
+    def _begins_again(self, frame: bytearray) -> bool:
+        """An earlier handshake is an ordinary request."""
+        return _api_key(frame) == ApiKey.SaslHandshake and time.monotonic() >= self._begun_again_s + REAUTH_PAUSE_S
 
     async def answer(self, frame: bytearray) -> LoginAnswer:
         """Answer a frame for which `takes` is true, one frame at a time. Raises MalformedRequest."""
         if self._state is _State.DONE:
-            if _api_key(frame) != ApiKey.SaslHandshake:
+            if not self._begins_again(frame):
                 return LoginAnswer(ends="session expired")
             self._begun_again_s = time.monotonic()
         if not 0 < len(frame) <= MAX_FRAME_BYTES:

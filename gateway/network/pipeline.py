@@ -198,6 +198,7 @@ class Pipeline:
             if answer.served is not None and self.admission.is_awaited:
                 self._enter(answer.served)
             self._output.logged_in()
+        self.ending = answer.ends or self.ending  # first: with its last answer, a client that sends no more is closed
         self._output.write(answer.buffers)
         if answer.ends is not None:
             self._output.end(answer.ends)

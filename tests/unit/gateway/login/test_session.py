@@ -179,6 +179,16 @@ async def test_not_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not scene.is_for_login("SaslHandshake", 1, mechanism="PLAIN")
 
 
+async def test_not_so_often_even_after_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Kafka: what is no login then is a request, and its connection is closed."""
+    monkeypatch.setattr("gateway.login.session.REAUTH_PAUSE_S", 100.0)
+    scene = Scene(max_reauth_ms=60_000)
+    await scene.log_in()
+    await scene.log_in()
+    scene.session._expires_s = time.monotonic() - 1
+    assert await scene.shake_hands("PLAIN") == {} and scene.last.ends == "session expired"
+
+
 async def test_the_principal_cannot_change() -> None:
     scene = Scene(max_reauth_ms=60_000)
     await scene.log_in()

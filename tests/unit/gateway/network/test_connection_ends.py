@@ -12,6 +12,7 @@ import pytest
 from gateway.config.limits import MIB
 from gateway.requests.call import ClosesConnection
 from tests.unit.event_loop import let_callbacks_run
+from tests.unit.gateway.login.login_scene import Scene
 from tests.unit.gateway.network.connection_harness import Conversation, frame
 
 
@@ -137,6 +138,18 @@ async def test_half_closed_clients_get_their_answers() -> None:
     await let_callbacks_run()
     assert conversation.answers == ["1", "2"]
     assert conversation.transport.closing
+
+
+async def test_why_a_login_ends_the_connection_of_a_client_that_sends_no_more() -> None:
+    conversation = Conversation()
+    connection, _ = conversation.connect(logins=Scene().logins)
+    conversation.feed(frame("\0\3 before the login"), connection)
+    assert connection.eof_received()
+    await let_callbacks_run()
+    closed = conversation.server.metrics.connections_closed
+    assert closed.labels("request before login")._value.get() == 1
+    assert closed.labels("end of stream")._value.get() == 0
+    connection.connection_lost(None)
 
 
 async def test_an_idle_client_that_ends_is_closed() -> None:
