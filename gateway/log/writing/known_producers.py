@@ -48,7 +48,7 @@ REPLICATORS = "pulsar.repl."
 """The cursor of a broker that copies entries to another cluster: this prefix, and the cluster's name."""
 READ_AGAIN_S = 60.0
 MAX_READS = 10
-"""While entries are missed again and again, the tail is read so many times. Then clients get an error that they retry."""
+"""While entries are missed again and again, the tail is read so many times; then clients get an error and retry."""
 
 
 class KnownProducers:
