@@ -8,34 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from coordinator.group.messages import CommitResponse, OffsetToCommit
 from coordinator.group.offsets.group_offsets import is_too_large
 from coordinator.topics import TopicPartition
-from gateway.requests.group_topics import PartitionCounts, answered_rows
+from gateway.requests.group_topics import NamedTopic, PartitionCounts, answered_rows
 from protocol.kafka.errors import ErrorCode
 
 _JUDGED_ALONE = {ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE}
 """Other codes are those of the whole request."""
 
 
-class _Partition(Protocol):
-    partition_index: int
-
-
-class _Topic(Protocol):
-    name: str
-
-    @property
-    def partitions(self) -> Sequence[_Partition]: ...
-
-
 class CommitRows:
     """`offsets` are for the coordinator. Partitions that do not exist are refused."""
 
     def __init__(
-        self, topics: Sequence[_Topic], counts: PartitionCounts, offset_of: Callable[[str, Any], OffsetToCommit]
+        self, topics: Sequence[NamedTopic], counts: PartitionCounts, offset_of: Callable[[str, Any], OffsetToCommit]
     ) -> None:
         """`offset_of` gets a topic's name and a row."""
         self.offsets: dict[TopicPartition, OffsetToCommit] = {}

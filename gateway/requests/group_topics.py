@@ -27,7 +27,7 @@ class _Partition(Protocol):
     partition_index: int
 
 
-class _Topic(Protocol):
+class NamedTopic(Protocol):
     """A topic of a request."""
 
     name: str
@@ -96,7 +96,7 @@ def _parts(topics: Iterable[Any]) -> Iterator[list[Any]]:
         yield part
 
 
-def with_counts(call: Call, topics: Iterable[_Topic], then: Callable[[PartitionCounts], Reply]) -> Reply:
+def with_counts(call: Call, topics: Iterable[NamedTopic], then: Callable[[PartitionCounts], Reply]) -> Reply:
     """`then` gets the counts for a request's rows: at once if they are cached, otherwise after a look-up in Pulsar."""
     highest = highest_partitions(topics)
     counts = cached_counts(call, highest)
@@ -109,7 +109,7 @@ def with_counts(call: Call, topics: Iterable[_Topic], then: Callable[[PartitionC
     return Reply.after(look_up())
 
 
-def answered_rows(topics: Iterable[_Topic], counts: PartitionCounts) -> list[tuple[str, list[int]]]:
+def answered_rows(topics: Iterable[NamedTopic], counts: PartitionCounts) -> list[tuple[str, list[int]]]:
     """The topics and partitions of an answer, as Kafka has them.
 
     What the coordinator does not get comes first, and if there is any, each topic has one row. A topic that exists has
@@ -131,7 +131,7 @@ def answered_rows(topics: Iterable[_Topic], counts: PartitionCounts) -> list[tup
     return [*refused.items()]
 
 
-def highest_partitions(topics: Iterable[_Topic]) -> dict[str, int]:
+def highest_partitions(topics: Iterable[NamedTopic]) -> dict[str, int]:
     """The highest partition number that a request's rows name, by topic."""
     highest: dict[str, int] = {}
     for topic in topics:

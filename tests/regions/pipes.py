@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.support.transaction_history import Outcome, Transaction
-from tests.support.transactional_traffic import IMPATIENT
+from tests.support.transactional_traffic import IMPATIENT, until_answered
 
 INPUTS = 20
 """The number of records that a transaction reads at most."""
@@ -100,25 +100,16 @@ class Pipe(threading.Thread):
             producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), CALL_TIMEOUT_S)
             if commits:
                 outcome = Outcome.UNKNOWN
-                self._until_answered(producer.commit_transaction)
+                until_answered(producer.commit_transaction, self.stopping, CALL_TIMEOUT_S)
                 outcome = Outcome.COMMITTED
             else:
                 producer.flush(CALL_TIMEOUT_S)
-                self._until_answered(producer.abort_transaction)
+                until_answered(producer.abort_transaction, self.stopping, CALL_TIMEOUT_S)
         finally:
             self.transactions.append(
                 Transaction(self.name, number, outcome, values, ((self._source.partition, end),))
             )
         return commits
-
-    def _until_answered(self, end: Any) -> None:
-        while True:
-            try:
-                end(CALL_TIMEOUT_S)
-                return
-            except KafkaException as error:
-                if not error.args[0].retriable() or self.stopping.is_set():
-                    raise
 
 
 class Pipes:

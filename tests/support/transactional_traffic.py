@@ -121,11 +121,11 @@ class Writer(_Client):
             commits = self._random.random() >= ABORTS
             if commits:
                 outcome = Outcome.UNKNOWN
-                self._until_answered(producer.commit_transaction)
+                until_answered(producer.commit_transaction, self.stopping)
                 outcome = Outcome.COMMITTED
             else:
                 producer.flush(CALL_TIMEOUT_S)  # an abort would drop what is not sent yet
-                self._until_answered(producer.abort_transaction)
+                until_answered(producer.abort_transaction, self.stopping)
         except KafkaException as error:
             return self._after(producer, error)
         finally:
@@ -137,19 +137,10 @@ class Writer(_Client):
         if not error.args[0].txn_requires_abort():
             return None
         try:
-            self._until_answered(producer.abort_transaction)
+            until_answered(producer.abort_transaction, self.stopping)
         except KafkaException:
             return None
         return producer
-
-    def _until_answered(self, end: Any) -> None:
-        while True:
-            try:
-                end(CALL_TIMEOUT_S)
-                return
-            except KafkaException as error:
-                if not error.args[0].retriable() or self.stopping.is_set():
-                    raise
 
 
 class Reader(_Client):
@@ -255,6 +246,17 @@ def read_rows(bootstrap: str, topic: str, partition: int, isolation: str) -> lis
     finally:
         consumer.close()
     raise AssertionError(f"the end of partition {partition} was not reached: {len(found)} records")
+
+
+def until_answered(end: Any, stopping: threading.Event, timeout_s: float = CALL_TIMEOUT_S) -> None:
+    """Commits or aborts. What has no answer in time is asked again, until the client stops."""
+    while True:
+        try:
+            end(timeout_s)
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or stopping.is_set():
+                raise
 
 
 def _fence(bootstrap: str, transactional_id: str) -> None:
