@@ -13,7 +13,7 @@ from gateway.fan_out import fan_out
 from gateway.fetching.committed_records import committed_records
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer
 from gateway.fetching.fetch_session import FetchedPartition
-from gateway.log.entries.log_entry import Slice
+from gateway.log.entries.log_entry import Slice, without_rest
 from gateway.log.partition_log import PartitionLog
 from gateway.pulsar.errors import PulsarError
 from protocol.kafka.buffers import RecordChunks
@@ -386,6 +386,6 @@ class DelayedFetch:
         if found is None:
             partition_log.reader.prefetch(offset)
             return None
-        if max_bytes <= 0:  # clients do not read their answers: this answer must not keep the whole entry in memory
-            return found._replace(chunks=[bytes(chunk) for chunk in found.chunks])
+        if max_bytes <= 0:  # clients do not read their answers: this one must not keep much else in memory
+            return found._replace(chunks=[without_rest(chunk) for chunk in found.chunks])
         return found

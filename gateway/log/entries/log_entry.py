@@ -78,6 +78,15 @@ class Slice(NamedTuple):
     next_offset: int
 
 
+def without_rest(chunk: Buffer) -> Buffer:
+    """A copy if the chunk is a small part of what it keeps in memory. Large ones are shared: when very many fetches are
+    answered in one turn, as many copies would exceed the memory.
+    """
+    if isinstance(chunk, memoryview) and 2 * len(chunk) <= memoryview(chunk.obj).nbytes:
+        return bytes(chunk)
+    return chunk
+
+
 def gateway_properties(entry: Entry) -> Sequence[KeyValue]:
     """The entry's properties, if a gateway may have written them."""
     properties = entry.metadata.properties

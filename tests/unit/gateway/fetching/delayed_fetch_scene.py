@@ -78,7 +78,7 @@ Opening = asyncio.Future[FakeLog]
 
 def fetch(
     *wanted: tuple[FakeLog | Opening, int], max_wait_ms: int = 60_000, min_bytes: int = 1,
-    beyond_end: ErrorCode = ErrorCode.OFFSET_OUT_OF_RANGE, read_committed: bool = False,
+    beyond_end: ErrorCode = ErrorCode.OFFSET_OUT_OF_RANGE, read_committed: bool = False, room_bytes: int = 1 << 20,
 ) -> DelayedFetch:
     parts = []
     cold: dict[int, Opening] = {}
@@ -97,7 +97,7 @@ def fetch(
             part.error = error.code
 
     params = FetchParams(
-        max_wait_ms=max_wait_ms, min_bytes=min_bytes, room_bytes=lambda: 1 << 20, whole_first_batch=True,
+        max_wait_ms=max_wait_ms, min_bytes=min_bytes, room_bytes=lambda: room_bytes, whole_first_batch=True,
         read_committed=read_committed, beyond_end=lambda: beyond_end,
     )  # fmt: skip
     return DelayedFetch(params, parts, open_log, lambda rows: FetchAnswer(responses=group_by_topic(rows, by_id=False)))

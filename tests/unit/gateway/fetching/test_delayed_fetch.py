@@ -12,6 +12,7 @@ from gateway.errors import KafkaError
 from gateway.fetching import delayed_fetch
 from gateway.fetching.delayed_fetch import DelayedFetch
 from gateway.fetching.fetch_answer import FetchAnswer
+from gateway.log.entries.log_entry import Slice
 from gateway.log.transactions.state import AbortedTransaction
 from gateway.pulsar.errors import ConnectionLostError, ServiceNotReadyError
 from protocol.kafka.errors import ErrorCode
@@ -265,3 +266,15 @@ async def test_aborted_transactions_are_named_as_soon_as_they_are_read() -> None
     assert isinstance(found, FetchAnswer)
     aborted = found.responses[0].partitions[0].aborted_transactions
     assert [(each.producer_id, each.first_offset) for each in aborted or ()] == [(7, 1)]
+
+
+@pytest.mark.parametrize(("entry_bytes", "is_shared"), [(BATCH, True), (2 * BATCH, False)])
+async def test_answers_without_room_copy_only_small_parts_of_entries(entry_bytes: int, is_shared: bool) -> None:
+    """Hundreds of fetches may be answered in one turn: as many copies of a large batch would exceed the memory."""
+    entry = bytearray(entry_bytes)
+    log = FakeLog(1)
+    log.read = lambda *_, **__: Slice([memoryview(entry)[:BATCH]], BATCH, 1)  # type: ignore[method-assign]
+    found = started(fetch((log, 0), room_bytes=0))
+    assert isinstance(found, FetchAnswer)
+    [chunk] = found.responses[0].partitions[0].records.chunks
+    assert (isinstance(chunk, memoryview) and chunk.obj is entry) == is_shared
