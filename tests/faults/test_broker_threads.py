@@ -1,4 +1,4 @@
-"""Threads of the broker stand still in turns, while connections to it are lost and topics are unloaded.
+"""Threads of the broker are suspended in turns, while connections to it are lost and topics are unloaded.
 
 A busy or blocked broker works in an order that an idle one never has.
 """

@@ -1,4 +1,4 @@
-"""A broker has received entries, and the thread that writes them stands still while their connection is lost."""
+"""A broker has received entries, and the thread that writes them is suspended while their connection is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads of a Java process that stand still for a while, as on a machine without processor time or in a blocking call.
+"""Suspends threads of a Java process for a while, as on a machine without processor time or in a blocking call.
 
 Speaks the Java Debug Wire Protocol with the JDK's own agent. Packets: length (4 bytes, with these 11), id (4), flags
 (1), then command set and command (1 each) or, in replies, the error code (2), then data.

@@ -70,7 +70,7 @@ class World:
     async def read_there(self, number: int) -> None:
         """The other cluster moves the subscription, which loses its offset. What was committed here is there."""
         if self._commits_wait:
-            await self.settle(number)
+            await self.mirror_all(number)
         cursors = self.harness.cursors
         if SUBSCRIPTION in cursors.bare or SUBSCRIPTION in cursors.offsets:
             self.start += 1 + number
@@ -86,21 +86,21 @@ class World:
     async def wait(self, number: int) -> None:
         await let_callbacks_run()
 
-    async def settle(self, number: int) -> None:
+    async def mirror_all(self, number: int) -> None:
         await self.harness.until_mirrored()
         self._commits_wait = False
 
     async def check(self) -> None:
         await let_callbacks_run()
-        await self.settle(0)
+        await self.mirror_all(0)
         self.harness.cursors.failures.clear()
         await let_callbacks_run()
-        await self.settle(0)
+        await self.mirror_all(0)
         found = await self.harness.mirror.offsets(GROUP, {T0: self.committed})
         assert found.get(T0, self.committed) == self.start
 
 
-ACTIONS = ["commit", "read_there", "take_over", "fail", "wait", "settle"]
+ACTIONS = ["commit", "read_there", "take_over", "fail", "wait", "mirror_all"]
 COMPARED_AND_MOVED = [("commit", 3), ("read_there", 0), ("fail", 0), ("take_over", 0)]
 
 
