@@ -201,7 +201,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         Difference(
             f"test_create_partitions::test_grow_by_very_many[{counts}*]",
             ("[0].CreatePartitions.results[*].error_code",),
-            "Kafka answers UNKNOWN_SERVER_ERROR, and creates a part of them; the gateway creates none, and says why",
+            "Kafka answers UNKNOWN_SERVER_ERROR; the gateway refuses the rows that are too many, and says why",
         )
         for counts in ("[10002]", "[5001, 5002", "[20000")
     ),

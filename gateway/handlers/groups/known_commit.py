@@ -8,7 +8,7 @@ offsets are stored, the response is the same as the earlier one. Any other reque
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCommit
@@ -16,9 +16,8 @@ from coordinator.topics import TopicPartition
 from gateway.handlers.groups.offset_commit import response_of
 from gateway.handlers.place import Place
 from gateway.requests.call import Call
-from gateway.requests.commit_rows import CommitRows
 from gateway.requests.context import RequestContext
-from gateway.requests.group_topics import PartitionCounts
+from gateway.requests.group_topics import PartitionCounts, answered_rows
 from gateway.requests.policy import ALL_ALLOWED
 from gateway.topics.topic import Topic
 from protocol.kafka.acl import AclOperation, ResourceType
@@ -85,11 +84,15 @@ class KnownCommit:
             for row in topic.partitions
         ]
         counts = PartitionCounts({name: topic.partitions for name, topic in topics.items()}, {})
-        self._answered = CommitRows(call.request.topics, counts, lambda topic, row: OffsetToCommit(0))
-        stored = response_of(self._answered, dict.fromkeys((key for key, _, _ in self._rows), ErrorCode.NONE))
+        self._answered = answered_rows(call.request.topics, counts)
+        stored = response_of(self._codes(dict.fromkeys((key for key, _, _ in self._rows), ErrorCode.NONE)))
         answer = b"".join(call.api.encode(call.api.response, call.version, 0, stored))
         self._answer_start, self._answer_end = answer[:_KEY_BYTES], answer[_CORRELATED_BYTES:]
         self._metrics = call.cluster.metrics.request(call.api.name, call.version)
+
+    def _codes(self, answer: CommitResponse) -> Iterator[tuple[str, list[tuple[int, ErrorCode]]]]:
+        for name, numbers in self._answered:
+            yield name, [(number, answer[TopicPartition(name, number)]) for number in numbers]
 
     @classmethod
     def of(cls, call: Call[OffsetCommitRequest], frame: bytearray) -> KnownCommit | None:
@@ -130,7 +133,7 @@ class KnownCommit:
             if any(answer.values()) or not self._is_charged(used_s):
                 number = int.from_bytes(correlation_id, "big", signed=True)
                 call = replace(self._call, correlation_id=number, started=started, busy_s=used_s)
-                place.respond(call, response_of(self._answered, answer))
+                place.respond(call, response_of(self._codes(answer)))
             else:
                 self._metrics.answered(time.perf_counter() - started)
                 place.answer(self._answer_start + correlation_id + self._answer_end)

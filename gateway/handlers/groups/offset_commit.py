@@ -7,6 +7,7 @@ Offsets are kept for partitions that exist; v0 is stored like the rest.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 from coordinator.group.messages import CommitRequest, CommitResponse, OffsetToCommit
@@ -14,6 +15,7 @@ from gateway.requests.call import Call
 from gateway.requests.commit_rows import CommitRows
 from gateway.requests.group_topics import PartitionCounts, with_counts
 from gateway.requests.reply import Reply
+from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import OffsetCommitRequest, OffsetCommitResponse
 
 NO_RETENTION = -1
@@ -34,7 +36,7 @@ def _commit(call: Call[OffsetCommitRequest], counts: PartitionCounts) -> Reply:
         ),
     )  # fmt: skip
     if not rows.offsets:  # An empty commit must not create a group.
-        return Reply(response_of(rows, {}))
+        return Reply(response_of(rows.codes({})))
     asked = CommitRequest(
         group_id=request.group_id,
         offsets=rows.offsets,
@@ -45,15 +47,19 @@ def _commit(call: Call[OffsetCommitRequest], counts: PartitionCounts) -> Reply:
         version=call.version,
     )
 
+    def respond(answer: CommitResponse) -> OffsetCommitResponse:
+        return response_of(rows.codes(answer))
+
     committing = call.cluster.groups.ask(
         asked.group_id,
         lambda coordinator, now_ms, reply: coordinator.commit_offsets(asked, now_ms, reply),
-        partial(response_of, rows),
+        respond,
     )
     return Reply.later(committing)
 
 
-def response_of(rows: CommitRows, answer: CommitResponse) -> OffsetCommitResponse:
+def response_of(rows: Iterable[tuple[str, list[tuple[int, ErrorCode]]]]) -> OffsetCommitResponse:
+    """`rows` are topics, with the code of each partition."""
     row = OffsetCommitResponse.OffsetCommitResponseTopic
     return OffsetCommitResponse(
         topics=[
@@ -64,6 +70,6 @@ def response_of(rows: CommitRows, answer: CommitResponse) -> OffsetCommitRespons
                     for number, code in codes
                 ],
             )
-            for name, codes in rows.codes(answer)
+            for name, codes in rows
         ]
     )

@@ -19,7 +19,7 @@ _Wanted = CreatePartitionsRequest.CreatePartitionsTopic
 _Row = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
-class Room:
+class _Room:
     """For the partitions of one request: as in Kafka, once they are too many, all later rows are refused, too."""
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ async def handle(call: Call[CreatePartitionsRequest]) -> CreatePartitionsRespons
     duplicates = [name async for name, times in sliced(named.items()) if times > 1]
     once = [topic async for topic in sliced(call.request.topics) if named[topic.name] == 1]
     rows = [_row(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") async for name in sliced(duplicates)]
-    room = Room()
+    room = _Room()
     rows += await fan_out(lambda wanted: _answer(call, wanted, room), once, at_once=1)
     return CreatePartitionsResponse(results=rows)
 
 
-async def _answer(call: Call[CreatePartitionsRequest], wanted: _Wanted, room: Room) -> _Row:
+async def _answer(call: Call[CreatePartitionsRequest], wanted: _Wanted, room: _Room) -> _Row:
     try:
         await _grow(call, wanted, room)
     except KafkaError as error:
@@ -56,7 +56,7 @@ async def _answer(call: Call[CreatePartitionsRequest], wanted: _Wanted, room: Ro
     return _row(wanted.name, code, text)
 
 
-async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted, room: Room) -> None:
+async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted, room: _Room) -> None:
     topic = await call.topics.get(wanted.name, fresh=True)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -60,7 +60,7 @@ async def _names_too_much(call: Call[CreateTopicsRequest], wanted: Sequence[_Wan
     partitions = 0
     async for topic in sliced(wanted):
         count = default if topic.num_partitions == -1 else topic.num_partitions
-        partitions += len(topic.assignments) or count
+        partitions += len(topic.assignments) or max(0, count)
         if partitions > MAX_PARTITIONS:
             return True
     return len(wanted) > MAX_TOPICS

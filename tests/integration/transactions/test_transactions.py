@@ -66,7 +66,7 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(bootstrap: str, to
             producer.abort_transaction(TIMEOUT_S)
         else:
             producer.commit_transaction(TIMEOUT_S)
-    await_markers(bootstrap)
+    await_markers(bootstrap, topic)
     for partition in range(3):
         produce(bootstrap, topic, [Record(b"plain")], partition=partition)
         assert values(bootstrap, topic, 4, partition, **COMMITTED) == [b"0", b"2", b"4", b"plain"]
@@ -99,7 +99,7 @@ def test_a_newer_producer_fences_the_older_one(bootstrap: str, topic: str) -> No
     new.begin_transaction()
     write(new, topic, b"new")
     new.commit_transaction(TIMEOUT_S)
-    await_markers(bootstrap)
+    await_markers(bootstrap, topic)
     assert [value for _, value in read_all_values(bootstrap, topic)] == [b"new"]
 
 
