@@ -133,7 +133,7 @@ async def _without_entries(
     if await _is_compacted(admin, topic, held):
         bounds = LogBounds(NOTHING, end, deleted_before(held.properties), asked_at=asked_at)
         return bounds._replace(has_copied_transactions=await _shows_compacted_copies(client, admin, topic))
-    if len(held.ledger_ids) > 1:  # the ones before the open one are not empty
+    if end or len(held.ledger_ids) > 1:  # there are, or were, entries
         start = await _start_of_held_back(client, admin, topic)
         end = end if start is None else start.offset
     return LogBounds(NOTHING, end, end, starts_at_first_entry=True, asked_at=asked_at)

@@ -72,13 +72,19 @@ class StartSearch:
         return start
 
     async def _read_first(self, ledger_id: int, last: Position, stats: InternalStats) -> FirstOffset | None:
-        """None if no entry arrives: brokers dispatch none, or hold all of them back."""
+        """None if brokers dispatch no entry. If they hold all of them back, or are slow, the admin API has the first.
+
+        That answer is kept: a busy broker may not give it again.
+        """
+        stored: FirstOffset | None = None
 
         async def none_arrives(behind: Position) -> bool:
+            nonlocal stored
             try:
-                return await stored_start(self._admin, self._topic, ledger_id) is not None
+                stored = await stored_start(self._admin, self._topic, ledger_id)
             except NotReturnedError:
                 return False
+            return stored is not None
 
         found = read_entries(
             self._client, self._topic, "earliest", last, admin=self._admin, none_arrives=none_arrives
@@ -89,7 +95,7 @@ class StartSearch:
                     return await start_of(self._admin, self._topic, ledger_id, entry)
                 oldest = await find_first_indexed(self._admin, self._topic, stats.ledgers)
                 return None if oldest is None else start_at_indexed(self._topic, oldest)
-        return None
+        return stored
 
 
 async def find_first_indexed(admin: AdminClient, topic: str, ledgers: Sequence[Ledger]) -> StoredEntry | None:

@@ -138,6 +138,22 @@ async def test_a_log_whose_entries_have_expired_ends_where_it_did(monkeypatch: p
     assert found[:4] == ((-1, -1), 5, 5, True)
 
 
+async def test_what_is_written_while_an_empty_log_is_opened_is_not_before_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With each property, Pulsar writes the index of the last entry, also of those in the open ledger."""
+    topic = written()
+    managed_ledger = topic.managed_ledger
+
+    async def meanwhile(name: str) -> ManagedLedgerInfo:
+        topic.write(b"", 3, "writer", 0)
+        await topic.put_properties(name, {"some": "property"})
+        return await managed_ledger(name)
+
+    monkeypatch.setattr(topic, "managed_ledger", meanwhile)
+    assert (await bounds(topic))[:3] == ((-1, -1), 0, 0)
+
+
 async def test_deleted_records_lie_before_the_start() -> None:
     topic = written(5, 5)
     topic.properties[PROPERTY] = "7"

@@ -129,15 +129,17 @@ def idempotent(producer_id: int, sequence: int) -> bytes:
 
 @pytest.mark.parametrize("values", [[b"all"], [b"all", b"of them"]])
 @pytest.mark.parametrize("ends", ["open", "aborted"])
+@pytest.mark.parametrize("is_closed", [True, False])
 async def test_a_log_of_which_no_reader_gets_anything(
-    monkeypatch: pytest.MonkeyPatch, values: Sequence[bytes], ends: str
+    monkeypatch: pytest.MonkeyPatch, values: Sequence[bytes], ends: str, *, is_closed: bool
 ) -> None:
-    """Pulsar's own number of the next offset is behind the closed ledgers."""
+    """Pulsar's own number of the next offset is behind the closed ledgers, or what came before a property."""
     monkeypatch.setattr(entry_stream, "SILENT_S", 0.01)
     topic = FakeTopic()
     topic.next_index = 5
     positions = [topic.write(encode_message(value), 1, "native", 1, native=True) for value in values]
-    topic.roll_over()
+    if is_closed:
+        topic.roll_over()
     topic.properties = {"index": str(topic.next_index - 1)}
     if ends == "open":
         topic.held_back_from = positions[0]
