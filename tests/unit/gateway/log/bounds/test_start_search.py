@@ -1,4 +1,4 @@
-"""The search for a log's start while the broker is busy: readers get entries late, and some requests are not answered."""
+"""The search for a log's start while the broker is busy: entries come late, and some requests are not answered."""
 
 from __future__ import annotations
 
