@@ -23,14 +23,13 @@ from gateway.backoff import Backoff, retried
 from gateway.errors import KafkaError
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.admin.http import AdminError
-from gateway.pulsar.admin.topics import PartitionedTopic, TopicPolicy
+from gateway.pulsar.admin.topics import COMPACTION_CURSOR, PartitionedTopic, TopicPolicy
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.topics.topic import HAS_TRANSACTIONS, MESSAGES_ONLY, partition_name, read_topic, stored_configs
 from gateway.topics.topic_policies import Policies, all_policies
 from protocol.kafka.errors import ErrorCode
 
 PENDING_PREFIX = "kafka.policies.pending."
-COMPACTION_SUBSCRIPTION = "__compaction"
 MAX_ROUNDS = 20
 """The maximum number of times to write and read again, while others change the same topic."""
 PATIENCE_S, PAUSE_S = 5.0, 0.25
@@ -249,7 +248,7 @@ class _Comparison:
 
     async def _drop_compaction(self, partition: str) -> None:
         try:
-            await self._admin.topics.delete_subscription(partition, COMPACTION_SUBSCRIPTION, force=True)
+            await self._admin.topics.delete_subscription(partition, COMPACTION_CURSOR, force=True)
         except AdminError as error:
             if not error.not_found:
                 raise

@@ -30,13 +30,11 @@ from gateway.log.entries.start_reader import StartReader, open_start_reader
 from gateway.log.entries.stored_entries import NotReturnedError, end_at, undispatched_entry
 from gateway.log.entries.undispatched import undispatched_end
 from gateway.pulsar.admin.client import AdminClient
-from gateway.pulsar.admin.topics import InternalStats, ManagedLedgerInfo
+from gateway.pulsar.admin.topics import COMPACTION_CURSOR, InternalStats, ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Entry
-
-COMPACTION_CURSOR = "__compaction"
 
 log = structlog.get_logger()
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from gateway.pulsar.admin.topics import InternalStats
 from gateway.pulsar.position import Position
-from gateway.topics.policy_changes import COMPACTION_SUBSCRIPTION
 
 FIRST = Position(-1, -1)
 
@@ -18,9 +17,7 @@ def is_dirty(stats: InternalStats, cleaned: Position, threshold_bytes: int, rati
     ``ratio`` is Kafka's min.cleanable.dirty.ratio: otherwise a large log would be read again for a little new data.
     """
     if cleaned == FIRST:
-        cursor = stats.cursors.get(COMPACTION_SUBSCRIPTION, {}).get("markDeletePosition", "-1:-1")
-        ledger_id, entry_id = map(int, cursor.split(":")[:2])
-        cleaned = Position(ledger_id, entry_id)
+        cleaned = stats.compacted_to
     dirty = dirty_bytes(stats.ledgers, cleaned)
     clean = max(0, stats.compacted_ledger.size_bytes)
     return dirty >= threshold_bytes and dirty > ratio * (clean + dirty)

@@ -17,6 +17,7 @@ from gateway.log.entries.entry_stream import NOTHING
 from gateway.log.entries.log_entry import NO_LIMIT, LogEntry, Slice, collect, from_pulsar
 from gateway.log.entries.start_reader import StartReader
 from gateway.log.entries.undispatched import undispatched_end
+from gateway.log.reading.compacted_end import CompactedEnd, compacted_end
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.positions import SparseIndex, back_from, find_position
 from gateway.log.reading.read_source import ReadSource
@@ -91,8 +92,7 @@ class CatchUpReader:
         self._bytes = 0
         self._verified = False
         self._position = NOTHING
-        self._end: tuple[Position, int] | None = None
-        """The last entry that will arrive, and the offset after the entries that will not."""
+        self._end: CompactedEnd | None = None
         self._end_asked_at = 0.0
         self._asking: asyncio.Task[None] | None = None
         self._next_offset = offset
@@ -272,9 +272,8 @@ class CatchUpReader:
             self._asking = run_once("compacted end", self._learn_compacted_end(self._reader))
 
     async def _learn_compacted_end(self, reader: Reader) -> None:
-        end_offset = self.log.end_offset
         try:
-            self._end = await reader.last_position(), end_offset
+            self._end = await compacted_end(self._owner.client, self._owner.admin, self.log, reader)
         except READ_FAILURES as error:
             log.info("cannot read the end of a compacted log", topic=self.log.pulsar_topic, error=str(error))
         else:
@@ -282,7 +281,7 @@ class CatchUpReader:
 
     def _step_over(self) -> None:
         """After the last entry that arrives, one empty batch stands for all remaining offsets."""
-        if self._end is None or self._position < self._end[0]:
+        if self._end is None or self._position < self._end.last:
             return
         (last, end_offset), self._end = self._end, None
         next_offset = self._entries[-1].next_offset if self._entries else self.offset
@@ -295,7 +294,7 @@ class CatchUpReader:
         owner = self._owner
         end = await undispatched_end(owner.client, owner.admin, self.log.pulsar_topic, behind, last)
         if end is not None and behind == self._position:
-            self._end = behind, end_offset
+            self._end = CompactedEnd(behind, end_offset)
             self._step_over()
 
     # The start of the log, as retention moves it

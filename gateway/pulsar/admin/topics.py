@@ -15,6 +15,8 @@ from gateway.pulsar.position import Position
 
 PARTITION = "-partition-"
 """Between a topic's name and the number of a partition."""
+COMPACTION_CURSOR = "__compaction"
+"""The durable subscription of Pulsar's compaction."""
 _BEHIND_LAST_ENTRY = "LastConfirmedEntry is"
 """Part of the broker's message, with status 500, when the entry id is beyond the ledger's last entry."""
 _QUOTA_BY_SIZE = "destination_storage"
@@ -67,6 +69,11 @@ class InternalStats:
         """Where a subscription's cursor waits for the next entry; None if it does not wait, or does not exist."""
         cursor = self.cursors.get(subscription)
         return _position(cursor["readPosition"]) if cursor is not None and cursor["waitingReadOp"] else None
+
+    @property
+    def compacted_to(self) -> Position:
+        """The last entry that Pulsar's compaction has read; (-1, -1) if it never ran."""
+        return _position(self.cursors.get(COMPACTION_CURSOR, {}).get("markDeletePosition", "-1:-1"))
 
 
 class ManagedLedgerInfo(NamedTuple):

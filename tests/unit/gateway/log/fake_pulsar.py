@@ -9,7 +9,14 @@ from typing import Any, cast
 
 from gateway.log.entries.log_entry import KAFKA_FORMAT
 from gateway.log.entries.message_entry import FORMAT_PROPERTY
-from gateway.pulsar.admin.topics import InternalStats, Ledger, ManagedLedgerInfo, StoredContent, StoredEntry
+from gateway.pulsar.admin.topics import (
+    COMPACTION_CURSOR,
+    InternalStats,
+    Ledger,
+    ManagedLedgerInfo,
+    StoredContent,
+    StoredEntry,
+)
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import SendListener
@@ -136,6 +143,8 @@ class FakeTopic:
         self.properties: dict[str, str] = {}
         self.cursors: list[str] = []
         self.compacted_ledger_id = -1
+        self.compacted_to = Position(-1, -1)
+        """Compaction has read the entries up to this one, and those in `compacted_away`."""
         self.compacted_away: set[Position] = set()
         """Readers of the compacted topic do not get these."""
         self.topics = self  # as an AdminClient
@@ -229,8 +238,12 @@ class FakeTopic:
         return InternalStats(
             pending_adds=self.pending_adds, entries_added=len(self.entries), ledgers=tuple(ledgers),
             compacted_ledger=compacted, last_confirmed=self.last,
-            cursors={name: {} for name in self.cursors} | readers,
+            cursors={name: {} for name in self.cursors} | readers | self._compaction(),
         )  # fmt: skip
+
+    def _compaction(self) -> dict[str, dict[str, str]]:
+        ledger_id, entry_id = max(self.compacted_to, *self.compacted_away, Position(-1, -1))
+        return {COMPACTION_CURSOR: {"markDeletePosition": f"{ledger_id}:{entry_id}"}} if ledger_id >= 0 else {}
 
     async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
         return self.properties

@@ -10,11 +10,11 @@ from unittest.mock import AsyncMock
 import pytest
 
 from gateway.log.bounds.deleted_records import PROPERTY
-from gateway.log.bounds.log_bounds import COMPACTION_CURSOR, LogBounds, read_bounds
+from gateway.log.bounds.log_bounds import LogBounds, read_bounds
 from gateway.log.bounds.start_search import StartSearch
 from gateway.log.entries import entry_stream
 from gateway.pulsar.admin.client import AdminClient
-from gateway.pulsar.admin.topics import ManagedLedgerInfo
+from gateway.pulsar.admin.topics import COMPACTION_CURSOR, ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position

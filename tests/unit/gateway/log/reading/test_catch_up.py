@@ -61,6 +61,12 @@ class Scene:
         data = b"".join(bytes(empty_batch(0, 1)) for _ in range(batches - 1))
         self.topic.write(data + bytes(empty_batch(0, count - batches + 1)), count, "other", 0)
 
+    def compact(self, *removed: int) -> None:
+        """Compaction reads all entries, and removes those with these numbers."""
+        self.log.is_compacted = True
+        self.topic.compacted_to = self.topic.last
+        self.topic.compacted_away = {self.topic.entries[number][0] for number in removed}
+
     async def read(self, offset: int, max_bytes: int) -> Any:
         async with asyncio.timeout(5):
             while True:
@@ -184,55 +190,6 @@ async def test_idle_readers_are_closed() -> None:
     scene.readers.close_idle()
     await asyncio.sleep(0)
     assert scene.topic.readers[0].closed
-
-
-async def test_what_compaction_took_at_the_end_becomes_an_empty_batch() -> None:
-    scene = Scene()
-    for _ in range(4):
-        scene.write(10, 610)
-    scene.topic.compacted_away = {position for position, *_ in scene.topic.entries[2:]}
-    scene.log.is_compacted = True
-    scene.log.ends(40)
-    offset = 0
-    while offset < 40:
-        found = await scene.read(offset, MIB)
-        offset = found.next_offset
-    [*_, (_, header)] = iter_headers(b"".join(bytes(chunk) for chunk in found.chunks))
-    assert (header.base_offset, header.last_offset, header.record_count) == (20, 39, 0)
-    scene.readers.close_all(scene.log)
-
-
-async def test_everything_compacted_away() -> None:
-    scene = Scene()
-    scene.write(10, 610)
-    scene.topic.compacted_away = {scene.topic.last}
-    scene.log.is_compacted = True
-    scene.log.ends(10)
-    found = await scene.read(3, MIB)
-    assert found.next_offset == 10
-    scene.readers.close_all(scene.log)
-
-
-async def test_a_compaction_behind_the_readers_back_does_not_stop_it() -> None:
-    """It runs while the reader is before the entries that it removes."""
-    scene = Scene(reader_budget_bytes=MIB)
-    for _ in range(3):
-        scene.write(1_000, 610_000)
-    scene.log.is_compacted = True
-    scene.log.ends(3_000)
-    first = await scene.read(0, 1)
-    assert first.next_offset < 3_000
-    await asyncio.sleep(0)
-    scene.topic.compacted_away = {scene.topic.last}
-    offset = first.next_offset
-    for _ in range(5_000):
-        [reader] = scene.readers._all()
-        reader._end_asked_at = 0.0  # a second later
-        offset = (await scene.read(offset, 100_000)).next_offset
-        if offset == 3_000:
-            break
-    assert offset == 3_000
-    scene.readers.close_all(scene.log)
 
 
 async def test_the_first_entry_is_read_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
