@@ -1,8 +1,10 @@
-"""A broker's binary protocol behind proxies: one leaves a topic's commands unanswered, one loses connections."""
+"""A broker's binary protocol behind proxies: one leaves a topic's commands unanswered, one loses connections,
+one is slow."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +18,8 @@ BEFORE_CLOSING_S = 0.2
 """The client of a broken connection goes on sending for this time."""
 BEFORE_USE_S = 0.1
 """A gateway has opened a producer within this time, and still waits before it uses it in place of a lost one."""
+
+LATE_S = 2.0
 
 
 class _Proxy:
@@ -39,6 +43,11 @@ class _Proxy:
     def _directions(self, client: Stream, broker: Stream) -> tuple[Direction, Direction]:
         raise NotImplementedError
 
+    async def _read_frame(self, source: Stream) -> tuple[bytes, bytes]:
+        """The length, and what follows it."""
+        size = await source.reader.readexactly(4)
+        return size, await source.reader.readexactly(struct.unpack(">I", size)[0])
+
 
 class BrokerProxy(_Proxy):
     """Forwards everything except commands that name a topic of ``unserved``.
@@ -57,7 +66,7 @@ class BrokerProxy(_Proxy):
 
     async def _pass_commands(self, client: Stream, broker: Stream) -> None:
         while True:
-            size, frame = await _read_frame(client)
+            size, frame = await self._read_frame(client)
             if any(topic.encode() in frame for topic in self.unserved):
                 self.dropped += 1
                 continue
@@ -81,7 +90,7 @@ class LosingBrokerProxy(_Proxy):
 
     async def _pass_commands(self, client: Stream, broker: Stream) -> None:
         while True:
-            size, frame = await _read_frame(client)
+            size, frame = await self._read_frame(client)
             if self.losing and self.losing in frame:
                 await asyncio.sleep(BEFORE_CLOSING_S)
                 self.losing = b""
@@ -96,7 +105,7 @@ class LosingBrokerProxy(_Proxy):
     async def _pass_answers(self, broker: Stream, client: Stream) -> None:
         """Responses to lookups name the proxy."""
         while True:
-            size, frame = await _read_frame(broker)
+            size, frame = await self._read_frame(broker)
             command_bytes = struct.unpack_from(">I", frame)[0]
             command = BaseCommand.FromString(frame[4 : 4 + command_bytes])
             if command.type == BaseCommand.LOOKUP_RESPONSE and command.lookup_topic_response.broker_service_url:
@@ -107,11 +116,18 @@ class LosingBrokerProxy(_Proxy):
             await client.writer.drain()
 
 
+class SlowBrokerProxy(LosingBrokerProxy):
+    """Some commands and answers come late, and with them all that follow on their connection."""
+
+    late_share = 0.01
+    chance = random.Random()
+
+    async def _read_frame(self, source: Stream) -> tuple[bytes, bytes]:
+        found = await super()._read_frame(source)
+        if self.chance.random() < self.late_share:
+            await asyncio.sleep(self.chance.uniform(0, LATE_S))
+        return found
+
+
 def _opens_producer(frame: bytes) -> bool:
     return BaseCommand.FromString(frame[4 : 4 + struct.unpack_from(">I", frame)[0]]).type == BaseCommand.PRODUCER
-
-
-async def _read_frame(source: Stream) -> tuple[bytes, bytes]:
-    """The length, and what follows it."""
-    size = await source.reader.readexactly(4)
-    return size, await source.reader.readexactly(struct.unpack(">I", size)[0])
