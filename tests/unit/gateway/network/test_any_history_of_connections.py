@@ -17,7 +17,7 @@ from gateway.login import exchanges
 from protocol.sasl.scram import credential_of
 from tests.unit.gateway.network.virtual_loop import VirtualLoop
 from tests.unit.gateway.network.whole_client import APIS, PLAIN, WholeClient
-from tests.unit.gateway.network.whole_forms import some_form
+from tests.unit.gateway.network.whole_forms import Form, contexts, renewed, some_form
 from tests.unit.gateway.network.whole_gateway import WholeGateway
 
 STEPS = 40
@@ -36,6 +36,7 @@ class History:
         self.gateway = WholeGateway(random)
         self.any_form = any_form
         self.tls_share = random.choice([0, 0.5, 1]) if any_form else 0
+        self.contexts = contexts() if any_form else []
         self.clients: list[WholeClient] = []
         self.most_sent = 1 << 30
 
@@ -96,12 +97,18 @@ class History:
 
     def connect(self) -> None:
         random = self.random
-        form = some_form(random, self.tls_share) if self.any_form else PLAIN
+        form = self.some_form() if self.any_form else PLAIN
         logs_in, host = random.random() < 0.6, random.choice(HOSTS)
         client = WholeClient(self.gateway, random, logs_in=logs_in, host=host, form=form)
         self.clients.append(client)
         if random.random() < 0.8:
             client.log_in(right=random.random() < 0.95)
+
+    def some_form(self) -> Form:
+        random = self.random
+        if random.random() < 0.1:
+            self.contexts = [*map(renewed, self.contexts)]
+        return some_form(random, random.choice(self.contexts) if random.random() < self.tls_share else None)
 
     async def let_pass(self, time_s: float | None = None) -> None:
         """Some turns of the event loop, or some time."""

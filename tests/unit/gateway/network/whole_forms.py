@@ -17,19 +17,12 @@ from gateway.config.listeners import TlsSection
 from gateway.observability.metrics import Metrics
 from gateway.transport.certificates import Certificates
 from protocol.proxy.header import V2_SIGNATURE, Endpoint, encode_proxy_header
-from tests.unit.gateway.network.whole_sockets import HOST
+from tests.unit.gateway.network.whole_sockets import HOST, Contexts
 
 LOCAL, PROXY, NOTHING = 0x20, 0x21, 0x22
 UNSPECIFIED, TCP4, TCP6, UNIX = 0, 0x11, 0x21, 0x31
 NO_OPERATION = 0x04
 FIXED, FIELD = struct.Struct(">12sBBH"), struct.Struct(">BH")
-
-
-class Contexts(NamedTuple):
-    """Of TLS, at both ends."""
-
-    accepts: ssl.SSLContext
-    connects: ssl.SSLContext
 
 
 class Form(NamedTuple):
@@ -77,8 +70,19 @@ HEADERS = [
 ]
 
 
-@cache
 def contexts() -> list[Contexts]:
+    """A version of TLS each. None has a session to resume."""
+    return [Contexts(each.accepts, each.connects) for each in _contexts()]
+
+
+def renewed(contexts: Contexts) -> Contexts:
+    """The server has a new certificate. Clients may still try to resume sessions."""
+    new = next(each for each in _contexts() if each.accepts is not contexts.accepts)
+    return Contexts(new.accepts, contexts.connects, contexts.session)
+
+
+@cache
+def _contexts() -> list[Contexts]:
     found = []
     with tempfile.TemporaryDirectory() as folder:
         authority = Authority(Path(folder))
@@ -92,9 +96,7 @@ def contexts() -> list[Contexts]:
     return found
 
 
-def some_form(random: Random, tls_share: float) -> Form:
-    """`tls_share` of them have TLS, and some a header."""
-    tls = random.choice(contexts()) if random.random() < tls_share else None
+def some_form(random: Random, tls: Contexts | None) -> Form:
     if random.random() < 0.6:
         return Form(tls)
     header = random.choice(HEADERS)

@@ -331,7 +331,7 @@ class WholeGateway:
                 timeout_s=self.limits.login_timeout_ms / 1000,
                 proxy_header=None if proxies is None else AwaitedProxyHeader(proxies),
             )  # fmt: skip
-            end = TlsEnd(ours, form.tls.connects, self.random, header)
+            end = TlsEnd(ours, form.tls, self.random, header)
         loop = cast(Any, asyncio.get_running_loop())
         loop._make_socket_transport(theirs, accepted, extra={"peername": peer})
         return end, known

@@ -6,12 +6,23 @@ import contextlib
 import ctypes
 import socket
 import ssl
+from dataclasses import dataclass
 from random import Random
 
 PIECE_BYTES = [1, 7, 200, 5_000, 20_000]
 POINTER_TO_SSL = 24
 """Where CPython's `_ssl._SSLSocket` has it: behind its header and one pointer."""
 HOST = "gateway.test"
+
+
+@dataclass
+class Contexts:
+    """Of TLS, at both ends."""
+
+    accepts: ssl.SSLContext
+    connects: ssl.SSLContext
+    session: ssl.SSLSession | None = None
+    """Of an earlier connection. The next one resumes it."""
 
 
 class PlainEnd:
@@ -64,10 +75,13 @@ class PlainEnd:
 class TlsEnd(PlainEnd):
     """Records are as small as can be, handshakes and ends come in pieces, and keys are renewed in between."""
 
-    def __init__(self, end: socket.socket, context: ssl.SSLContext, random: Random, header: bytes = b"") -> None:
+    def __init__(self, end: socket.socket, contexts: Contexts, random: Random, header: bytes = b"") -> None:
         super().__init__(end, header)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=HOST)
+        self._contexts = contexts
+        self.tls = contexts.connects.wrap_bio(
+            self._incoming, self._outgoing, server_hostname=HOST, session=contexts.session
+        )
         self._random = random
         self._is_done = False
         self._piece = random.choice(PIECE_BYTES)
@@ -132,7 +146,9 @@ class TlsEnd(PlainEnd):
             raise BlockingIOError
         while True:
             try:
-                return self.tls.read(1 << 16)
+                data = self.tls.read(1 << 16)
+                self._contexts.session = self.tls.session
+                return data
             except ssl.SSLWantReadError:
                 if not self._pull() and not self._lost:
                     raise BlockingIOError from None
