@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import uuid
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -145,20 +145,21 @@ def needs_each(
             return Reply.after(in_slices(call, handle, rows))
         allowed: list[Row] = []
         refused: list[Row] = []
-        for row in denied_once(call, rows):
-            judge(call, row, allowed, refused)
+        seen = set[Hashable]()
+        for row in rows:
+            if not is_refused_again(call, row, seen):
+                judge(call, row, allowed, refused)
         return answer(call, handle, allowed, refused)
 
-    def denied_once(call: Call, rows: Sequence[Row]) -> Iterable[Row]:
-        if once is None:
-            return rows
-        seen: set[Hashable] = set()
-        return (row for row in rows if allows(call, row) or is_new(once(row), seen))
+    def is_refused_again(call: Call, row: Row, seen: set[Hashable]) -> bool:
+        return once is not None and not allows(call, row) and not is_new(once(row), seen)
 
     async def in_slices(call: Call, handle: Handle, rows: Sequence[Row]) -> Reply:
-        slices, allowed, refused = Slices(), list[Row](), list[Row]()
-        for row in denied_once(call, rows):
+        slices, allowed, refused, seen = Slices(), list[Row](), list[Row](), set[Hashable]()
+        for row in rows:
             await slices.pause()
+            if is_refused_again(call, row, seen):
+                continue
             if len(parts(row)) <= LARGE_ROWS or allows(call, row):
                 judge(call, row, allowed, refused)
             else:
