@@ -84,7 +84,6 @@ class TlsEnd(PlainEnd):
         )
         self._random = random
         self._is_done = False
-        self._piece = random.choice(PIECE_BYTES)
         self._says_end = random.random() < 0.6
         self._lost = False
 
@@ -125,7 +124,7 @@ class TlsEnd(PlainEnd):
         taken = 0
         if self._handshake() and len(self._out) < 100_000:
             while taken < len(data) and len(self._out) < 100_000:
-                piece = data[taken : taken + self._piece]
+                piece = data[taken : taken + self._random.choice(PIECE_BYTES)]
                 try:
                     self.tls.write(piece)
                 except ssl.SSLError:
