@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gateway.authorization.guard import (
@@ -13,14 +15,18 @@ from gateway.authorization.guard import (
     with_error,
     with_error_and_text,
 )
-from gateway.fan_out import SORTED_AT_ONCE
-from gateway.requests.call import Call, Guard
+from gateway.fan_out import SORTED_AT_ONCE, sliced
+from gateway.handlers.cluster import alter_configs, incremental_alter_configs
+from gateway.requests.call import Call, Guard, Handle
 from gateway.requests.config_resources import ResourceType as ConfigResource
 from gateway.requests.denials import DENIED
+from gateway.requests.repeated import times_of
+from gateway.requests.reply import Reply
 from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.cluster import (
     AlterConfigsResponse,
+    DescribeConfigsRequest,
     DescribeConfigsResponse,
     IncrementalAlterConfigsResponse,
 )
@@ -52,26 +58,56 @@ def _resource(row: Any) -> tuple[ResourceType, str]:
     return resource_type, CLUSTER_NAME if resource_type is ResourceType.CLUSTER else row.resource_name
 
 
-def _configs(operation: AclOperation, answered: str, row_class: type[Any]) -> Guard:
-    def allows(call: Call, row: Any) -> bool:
-        return row.resource_type not in _OF_CONFIGS or may(call, operation, *_resource(row))
-
-    def refuse(call: Call, row: Any) -> Any:
-        resource_type, name = _resource(row)
-        call.count_denied(operation, resource_type, name)
-        code = DENIED[resource_type]
-        return row_class(
-            error_code=code, error_message=MESSAGES[code], resource_type=row.resource_type,
-            resource_name=row.resource_name,
-        )  # fmt: skip
-
-    return needs_each("resources", allows, answered, refuse)
+def _may(call: Call, operation: AclOperation, row: Any) -> bool:
+    return row.resource_type not in _OF_CONFIGS or may(call, operation, *_resource(row))
 
 
-DESCRIBE_CONFIGS = _configs(AclOperation.DESCRIBE_CONFIGS, "results", DescribeConfigsResponse.DescribeConfigsResult)
-ALTER_CONFIGS = _configs(AclOperation.ALTER_CONFIGS, "responses", AlterConfigsResponse.AlterConfigsResourceResponse)
-INCREMENTAL_ALTER_CONFIGS = _configs(
-    AclOperation.ALTER_CONFIGS, "responses", IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+def _refuse_row(operation: AclOperation, row_class: type[Any], call: Call, row: Any) -> Any:
+    resource_type, name = _resource(row)
+    call.count_denied(operation, resource_type, name)
+    code = DENIED[resource_type]
+    return row_class(
+        error_code=code, error_message=MESSAGES[code], resource_type=row.resource_type, resource_name=row.resource_name
+    )
+
+
+def describe_configs(call: Call[DescribeConfigsRequest], handle: Handle) -> Reply:
+    return Reply.after(_describe_configs(call, handle))
+
+
+async def _describe_configs(call: Call[DescribeConfigsRequest], handle: Handle) -> Reply:
+    """One type that nobody knows fails the whole request, before any right is looked at."""
+    async for row in sliced(call.request.resources):
+        if row.resource_type not in _OF_CONFIGS:
+            return handle(call)
+    return _DESCRIBE_CONFIGS(call, handle)
+
+
+_DESCRIBE_CONFIGS = needs_each(
+    "resources", lambda call, row: _may(call, AclOperation.DESCRIBE_CONFIGS, row), "results",
+    partial(_refuse_row, AclOperation.DESCRIBE_CONFIGS, DescribeConfigsResponse.DescribeConfigsResult),
+)  # fmt: skip
+
+
+def _alters_configs(row_class: type[Any], is_wrong: Callable[[Call[Any], Any], bool]) -> Guard:
+    """What no client may ask for is refused by the handler, as in Kafka: its error comes before the denial."""
+    right = AclOperation.ALTER_CONFIGS
+    refuse = partial(_refuse_row, right, row_class)
+
+    async def guarded(call: Call[Any], handle: Handle) -> Reply:
+        times = await times_of((row.resource_type, row.resource_name) for row in call.request.resources)
+
+        def passes(call: Call, row: Any) -> bool:
+            return times[row.resource_type, row.resource_name] > 1 or _may(call, right, row) or is_wrong(call, row)
+
+        return needs_each("resources", passes, "responses", refuse)(call, handle)
+
+    return lambda call, handle: Reply.after(guarded(call, handle))
+
+
+ALTER_CONFIGS = _alters_configs(AlterConfigsResponse.AlterConfigsResourceResponse, alter_configs.is_wrong)
+INCREMENTAL_ALTER_CONFIGS = _alters_configs(
+    IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, incremental_alter_configs.is_wrong
 )
 LIST_CONFIG_RESOURCES = needs_cluster(AclOperation.DESCRIBE_CONFIGS, with_error)
 DESCRIBE_LOG_DIRS = needs_cluster(AclOperation.DESCRIBE, with_error)

@@ -108,7 +108,7 @@ TXN_OFFSET_COMMIT = chain(
     _reads_group(_commits_in_transactions.refuse_all),
     _commits_in_transactions.guard,
 )  # fmt: skip
-OFFSET_DELETE = chain(needs(AclOperation.DELETE, ResourceType.GROUP, _group_id, with_error), _removals.guard)
+OFFSET_DELETE = chain(needs(AclOperation.DELETE, ResourceType.GROUP, _group_id, with_error), _removals.guard_with_error)
 
 _Fetched = OffsetFetchResponse.OffsetFetchResponseTopic
 _FetchedGroup = OffsetFetchResponse.OffsetFetchResponseGroup
@@ -271,7 +271,7 @@ def _may_delete(call: Call, group_id: str) -> bool:
     return may(call, AclOperation.DELETE, ResourceType.GROUP, group_id)
 
 
-DELETE_GROUPS = needs_each("groups_names", _may_delete, "results", _refused_deletion)
+DELETE_GROUPS = needs_each("groups_names", _may_delete, "results", _refused_deletion, once=str)
 
 # KIP-848
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -129,10 +129,14 @@ def needs_each(
     *,
     count: Callable[[Call[Any], Row], None] = lambda _call, _row: None,
     parts: Callable[[Row], Sequence[object]] = lambda _row: (),
+    once: Callable[[Row], Hashable] | None = None,
+    error: Callable[[Message], int] | None = None,
 ) -> Guard:
     """A right for each row of the request's field `asked`; denied rows are answered in the response's `answered`.
 
-    A row with many `parts` is refused in a thread, after the denial was counted by `count`.
+    A row with many `parts` is refused in a thread, after the denial was counted by `count`. With `once`, rows for which
+    it returns the same are refused once, as Kafka does for some APIs. With `error`, the handler is asked even if all
+    rows are denied, and a response for which it returns an error has no rows.
     """
 
     def guard(call: Call, handle: Handle) -> Reply:
@@ -141,14 +145,21 @@ def needs_each(
             return Reply.after(in_slices(call, handle, rows))
         allowed: list[Row] = []
         refused: list[Row] = []
+        seen = set[Hashable]()
         for row in rows:
-            judge(call, row, allowed, refused)
+            if not is_refused_again(call, row, seen):
+                judge(call, row, allowed, refused)
         return answer(call, handle, allowed, refused)
 
+    def is_refused_again(call: Call, row: Row, seen: set[Hashable]) -> bool:
+        return once is not None and not allows(call, row) and not is_new(once(row), seen)
+
     async def in_slices(call: Call, handle: Handle, rows: Sequence[Row]) -> Reply:
-        slices, allowed, refused = Slices(), list[Row](), list[Row]()
+        slices, allowed, refused, seen = Slices(), list[Row](), list[Row](), set[Hashable]()
         for row in rows:
             await slices.pause()
+            if is_refused_again(call, row, seen):
+                continue
             if len(parts(row)) <= LARGE_ROWS or allows(call, row):
                 judge(call, row, allowed, refused)
             else:
@@ -166,13 +177,25 @@ def needs_each(
     def answer(call: Call, handle: Handle, allowed: list[Row], refused: list[Row]) -> Reply:
         if not refused:
             return handle(call)
-        if not allowed:
+        if not allowed and error is None:
             return Reply(_response(call, **{answered: refused}))
-        return handle(call.asking(changed(call.request, asked, allowed))).then(
-            lambda response: changed(response, answered, [*getattr(response, answered), *refused])
-        )
+
+        def add_refused(response: Message) -> Message:
+            if error is not None and error(response):
+                return response
+            return changed(response, answered, [*getattr(response, answered), *refused])
+
+        return handle(call.asking(changed(call.request, asked, allowed))).then(add_refused)
 
     return guard
+
+
+def is_new(value: Hashable, seen: set[Hashable]) -> bool:
+    """Whether the value is seen for the first time."""
+    if value in seen:
+        return False
+    seen.add(value)
+    return True
 
 
 def showing(reply: Reply, field: str, shows: Callable[[Row], bool]) -> Reply:
@@ -241,7 +264,15 @@ class TopicRows:
 
     @property
     def guard(self) -> Guard:
+        return self._guard()
+
+    @property
+    def guard_with_error(self) -> Guard:
+        """The handler may refuse the whole request, also if all its topics are denied."""
+        return self._guard(error=attrgetter("error_code"))
+
+    def _guard(self, error: Callable[[Message], int] | None = None) -> Guard:
         return needs_each(
             self.asked, self.allows, self.answered, lambda _call, row: self.refused(row),
-            count=self._count, parts=attrgetter(self.asked_partitions),
+            count=self._count, parts=attrgetter(self.asked_partitions), error=error,
         )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.authorization.guard import MESSAGES, TopicRows, chain, changed, may, may_cluster
 from gateway.handlers.records.produce import look_up_names, names_known
+from gateway.handlers.records.verification import is_transactional
 from gateway.requests.call import Call, ClosesConnection, Guard, Handle
 from gateway.requests.reply import Reply, Response
 from protocol.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
@@ -82,11 +83,12 @@ def write_txn_markers(call: Call[WriteTxnMarkersRequest], handle: Handle) -> Rep
 
 
 def _transactional_id(call: Call[ProduceRequest], handle: Handle) -> Reply:
-    transactional_id = call.request.transactional_id
-    if transactional_id is None or may(call, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    """Without a transactional batch, no transactional id is needed, and none counts."""
+    transactional_id, right = call.request.transactional_id, (AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
+    if not is_transactional(call.request) or (transactional_id is not None and may(call, *right, transactional_id)):
         return handle(call)
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    call.count_denied(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    call.count_denied(*right, transactional_id or "")
     if call.request.acks == 0:
         raise ClosesConnection("a batch with acks=0 was denied")
     return Reply(ProduceResponse(responses=[_refused(topic, code) for topic in call.request.topic_data]))

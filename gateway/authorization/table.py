@@ -38,7 +38,7 @@ GUARDS: Mapping[int, Guard] = {
     ApiKey.DescribeAcls: cluster.DESCRIBE_ACLS,
     ApiKey.CreateAcls: cluster.CREATE_ACLS,
     ApiKey.DeleteAcls: cluster.DELETE_ACLS,
-    ApiKey.DescribeConfigs: cluster.DESCRIBE_CONFIGS,
+    ApiKey.DescribeConfigs: cluster.describe_configs,
     ApiKey.AlterConfigs: cluster.ALTER_CONFIGS,
     ApiKey.DescribeLogDirs: cluster.DESCRIBE_LOG_DIRS,
     ApiKey.SaslAuthenticate: nothing_needed,

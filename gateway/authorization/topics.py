@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import Any
+from operator import attrgetter
 
 from gateway.authorization.guard import (
     MESSAGES,
     TopicRows,
     changed,
     changing,
+    is_new,
     may,
     may_cluster,
     needs_cluster,
@@ -20,8 +22,8 @@ from gateway.authorization.guard import (
     with_error_and_text,
 )
 from gateway.errors import error_code
-from gateway.fan_out import sliced
-from gateway.handlers.topics.delete_topics import UNKNOWN_ID
+from gateway.fan_out import fan_out, sliced
+from gateway.handlers.topics.delete_topics import UNKNOWN_ID, UNKNOWN_NAME
 from gateway.handlers.topics.metadata import looked_up
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call, Handle
@@ -70,11 +72,12 @@ def metadata(call: Call[MetadataRequest], handle: Handle) -> Reply:
 async def _named(
     call: Call[MetadataRequest], handle: Handle, wanted: Sequence[MetadataRequest.MetadataRequestTopic]
 ) -> Reply:
-    allowed, refused = [], []
+    allowed, refused, seen = [], [], set[Hashable]()
     async for item in sliced(wanted):
         if item.topic_id is None and item.name is not None and not _may(call, AclOperation.DESCRIBE, item.name):
-            call.count_denied(AclOperation.DESCRIBE, ResourceType.TOPIC, item.name)
-            refused.append(_Described(error_code=_DENIED, name=item.name))
+            if is_new(item.name, seen):
+                call.count_denied(AclOperation.DESCRIBE, ResourceType.TOPIC, item.name)
+                refused.append(_Described(error_code=_DENIED, name=item.name))
         else:
             allowed.append(item)
 
@@ -111,8 +114,9 @@ def _refused_description(call: Call, row: DescribeTopicPartitionsRequest.TopicRe
 
 
 DESCRIBE_TOPIC_PARTITIONS = needs_each(
-    "topics", lambda call, row: _may(call, AclOperation.DESCRIBE, row.name), "topics", _refused_description
-)
+    "topics", lambda call, row: _may(call, AclOperation.DESCRIBE, row.name), "topics", _refused_description,
+    once=attrgetter("name"),
+)  # fmt: skip
 
 # Creation
 
@@ -197,24 +201,26 @@ def delete_topics(call: Call[DeleteTopicsRequest], handle: Handle) -> Reply:
 
 
 async def _delete_topics(call: Call[DeleteTopicsRequest], handle: Handle) -> Reply:
-    if call.version < BY_ID_VERSION:
-        return await _delete_by_name(call, handle)
-    topics = call.request.topics or ()
-    times = await times_of((item.name, item.topic_id) for item in topics)
-    allowed: list[Any] = []
-    refused = []
-    async for item in sliced(topics):
+    by_name = call.version < BY_ID_VERSION
+    names = call.request.topic_names or () if by_name else ()
+    items = [DeleteTopicsRequest.DeleteTopicState(name=name) async for name in sliced(names)]
+    items = items if by_name else call.request.topics or []
+    times = await times_of((item.name, item.topic_id) for item in items)
+
+    async def judged(item: DeleteTopicsRequest.DeleteTopicState) -> _Deleted | None:
         # What occurs twice is an error, which takes precedence over the denial.
-        is_once = times[item.name, item.topic_id] == 1
-        answer = await _refusal_to_delete(call, item) if is_once else None
-        if answer is None:
-            allowed.append(item)
-        else:
-            call.count_error(ErrorCode(answer.error_code))
-            refused.append(answer)
-    if not allowed:
+        return await _refusal_to_delete(call, item) if times[item.name, item.topic_id] == 1 else None
+
+    answers = await fan_out(judged, items)
+    refused = [answer async for answer in sliced(answers) if answer is not None]
+    async for answer in sliced(refused):
+        call.count_error(ErrorCode(answer.error_code))
+    if len(refused) == len(items):
         return Reply(DeleteTopicsResponse(responses=refused))
-    return handle(call.asking(changed(call.request, "topics", allowed))).then(
+    allowed = [item async for item, answer in sliced(zip(items, answers, strict=True)) if answer is None]
+    asked = [item.name async for item in sliced(allowed)] if by_name else allowed
+    request = changed(call.request, "topic_names" if by_name else "topics", asked)
+    return handle(call.asking(request)).then(
         lambda response: changed(response, "responses", response.responses + refused)
     )
 
@@ -231,32 +237,32 @@ async def _refusal_to_delete(call: Call, item: DeleteTopicsRequest.DeleteTopicSt
             return _Deleted(name=None, topic_id=topic_id, error_code=error_code(error), error_message=str(error))
     if name is None:
         return _Deleted(name=None, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID, error_message=UNKNOWN_ID)
-    if _may_delete(call, name):
+    may_describe = _may(call, AclOperation.DESCRIBE, name)
+    if _may(call, AclOperation.DELETE, name) and (may_describe or topic_id is not None):
         return None
-    call.audit_denied(AclOperation.DELETE, ResourceType.TOPIC, name)
-    is_shown = topic_id is None or _may(call, AclOperation.DESCRIBE, name)
-    return _refused_deletion(name if is_shown else None, topic_id)
+    if topic_id is None:
+        return await _refused_name(call, name) if may_describe else _denied(call, name)
+    return _denied(call, name, topic_id, is_shown=may_describe)
 
 
-def _may_delete(call: Call, name: str) -> bool:
-    return _may(call, AclOperation.DESCRIBE, name) and _may(call, AclOperation.DELETE, name)
-
-
-def _refused_deletion(name: str | None, topic_id: Any) -> _Deleted:
-    return _Deleted(name=name, topic_id=topic_id, error_code=_DENIED, error_message=MESSAGES[_DENIED])
-
-
-def _refused_name(call: Call, name: str) -> _Deleted:
-    call.count_denied(AclOperation.DELETE, ResourceType.TOPIC, name)
-    return _refused_deletion(name, None)
-
-
-async def _delete_by_name(call: Call[DeleteTopicsRequest], handle: Handle) -> Reply:
-    times = await times_of(call.request.topic_names or ())
-    guard = needs_each(
-        "topic_names", lambda call, name: times[name] > 1 or _may_delete(call, name), "responses", _refused_name
+async def _refused_name(call: Call, name: str) -> _Deleted:
+    """A client that may describe a topic learns that there is none."""
+    try:
+        topic = await call.topics.get(name)
+    except PulsarError as error:
+        return _Deleted(name=name, topic_id=None, error_code=error_code(error), error_message=str(error))
+    if topic is not None:
+        return _denied(call, name)
+    return _Deleted(
+        name=name, topic_id=None, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=UNKNOWN_NAME
     )
-    return guard(call, handle)
+
+
+def _denied(call: Call, name: str, topic_id: uuid.UUID | None = None, *, is_shown: bool = True) -> _Deleted:
+    call.audit_denied(AclOperation.DELETE, ResourceType.TOPIC, name)
+    return _Deleted(
+        name=name if is_shown else None, topic_id=topic_id, error_code=_DENIED, error_message=MESSAGES[_DENIED]
+    )
 
 
 # Leaders and replicas

@@ -77,10 +77,21 @@ class _OfLibraries(logging.Handler):
             self.handleError(record)
 
 
+_ignored = SparseLog(_log)
+
+
+def log_ignored(ignored: sys.UnraisableHookArgs) -> None:
+    """Log an exception that nobody can catch, for example of a callback of TLS: clients can cause them at any rate.
+    Python would wait until standard error is read."""
+    found = ignored.exc_type, ignored.exc_value, ignored.exc_traceback
+    _ignored.error("exception ignored", where=str(ignored.err_msg or "unknown"), exc_info=found)
+
+
 def configure(level: str, *, json: bool | None = None) -> None:
     """JSON if the output is not a terminal, columns if it is. The last lines are written when the process ends."""
     _output.start()
     atexit.register(flush)
+    sys.unraisablehook = log_ignored
     logging.basicConfig(handlers=[_OfLibraries()], level=logging.WARNING)
     as_json = not sys.stderr.isatty() if json is None else json
     ending: list[structlog.types.Processor] = [structlog.processors.format_exc_info]

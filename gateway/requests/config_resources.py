@@ -63,8 +63,6 @@ async def alter_all(
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise invalid("Each resource must appear at most once.")
-            if len(resource.configs) > MAX_CONFIGS:
-                raise invalid(f"At most {MAX_CONFIGS} configurations of a resource may be altered at once.")
             await alter(resource)
         except (KafkaError, PulsarError) as error:
             code, text = error_code(error), str(error)
@@ -75,12 +73,24 @@ async def alter_all(
     return await fan_out(altered, resources, at_once=1)
 
 
+def check_count(resource: _Resource) -> None:
+    """Raises KafkaError."""
+    if len(resource.configs) > MAX_CONFIGS:
+        raise invalid(f"At most {MAX_CONFIGS} configurations of a resource may be altered at once.")
+
+
 def check_names(names: Sequence[str], nameless: Collection[str]) -> None:
     """Raises KafkaError INVALID_REQUEST if a configuration appears twice, or has no value."""
     if len(set(names)) < len(names):
         raise invalid("Error due to duplicate config keys")
     if nameless:
         raise invalid(f"Null value not supported for : {', '.join(nameless)}")
+
+
+def check_broker_name(call: Call, resource: _Resource) -> None:
+    """Raises KafkaError if the resource is another broker."""
+    if resource.resource_type == ResourceType.BROKER:
+        check_broker(call, resource.resource_name)
 
 
 def check_topic_name(name: str) -> None:

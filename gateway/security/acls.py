@@ -46,6 +46,7 @@ class Acls:
         self._all: set[Acl] = set()
         self._by_pattern: dict[tuple[ResourceType, PatternType, str], dict[str, set[Acl]]] = {}
         """By pattern, then by principal."""
+        self._by_principal: dict[tuple[ResourceType, str], set[Acl]] = {}
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
         """The number of prefixed patterns of each length: prefixes of other lengths need no lookup."""
         for acl in acls:
@@ -71,12 +72,14 @@ class Acls:
             if acl.pattern is PatternType.PREFIXED:
                 self._prefix_lengths.setdefault(acl.resource_type, Counter())[len(acl.name)] += 1
         self._by_pattern[pattern].setdefault(acl.principal, set()).add(acl)
+        self._by_principal.setdefault((acl.resource_type, acl.principal), set()).add(acl)
 
     def remove(self, acl: Acl) -> None:
         self.version += 1
         if acl not in self._all:
             return
         self._all.remove(acl)
+        self._forget_of_principal(acl)
         pattern = (acl.resource_type, acl.pattern, acl.name)
         principals = self._by_pattern[pattern]
         principals[acl.principal].remove(acl)
@@ -90,6 +93,12 @@ class Acls:
             lengths[len(acl.name)] -= 1
             if not lengths[len(acl.name)]:
                 del lengths[len(acl.name)]
+
+    def _forget_of_principal(self, acl: Acl) -> None:
+        key = (acl.resource_type, acl.principal)
+        self._by_principal[key].remove(acl)
+        if not self._by_principal[key]:
+            del self._by_principal[key]
 
     def decide(self, who: Requester, operation: AclOperation, resource_type: ResourceType, name: str) -> bool | None:
         """True if the operation is allowed, False if it is denied; None if no ACL matches the resource."""
@@ -125,14 +134,10 @@ class Acls:
         """
         allow: set[tuple[PatternType, str]] = set()
         deny: set[tuple[PatternType, str]] = set()
-        for acl in self._all:
-            if (
-                acl.resource_type is resource_type
-                and acl.principal in {who.principal, EVERYBODY}
-                and acl.host in {who.host, WILDCARD}
-                and acl.operation in {operation, AclOperation.ALL}
-            ):
-                (allow if acl.permission is Permission.ALLOW else deny).add((acl.pattern, acl.name))
+        for principal in (who.principal, EVERYBODY):
+            for acl in self._by_principal.get((resource_type, principal), ()):
+                if acl.host in {who.host, WILDCARD} and acl.operation in {operation, AclOperation.ALL}:
+                    (allow if acl.permission is Permission.ALLOW else deny).add((acl.pattern, acl.name))
         if (PatternType.LITERAL, WILDCARD) in deny:
             return False
         if (PatternType.LITERAL, WILDCARD) in allow:

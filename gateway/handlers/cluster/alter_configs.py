@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from gateway.errors import KafkaError
 from gateway.requests.call import Call
 from gateway.requests.config_resources import (
     ResourceType,
     alter_all,
+    check_broker_name,
+    check_count,
     check_group_name,
     check_names,
     check_topic_name,
@@ -26,9 +29,25 @@ async def handle(call: Call[AlterConfigsRequest]) -> AlterConfigsResponse:
     return AlterConfigsResponse(responses=rows)
 
 
-async def _alter(call: Call[AlterConfigsRequest], resource: AlterConfigsRequest.AlterConfigsResource) -> None:
+def is_wrong(call: Call[AlterConfigsRequest], resource: AlterConfigsRequest.AlterConfigsResource) -> bool:
+    """Whether the resource is refused, whoever asks."""
+    try:
+        _check(call, resource)
+    except KafkaError:
+        return True
+    return resource.resource_type == ResourceType.BROKER_LOGGER
+
+
+def _check(call: Call[AlterConfigsRequest], resource: AlterConfigsRequest.AlterConfigsResource) -> None:
+    """Raises KafkaError."""
+    check_count(resource)
     without_value = [config.name for config in resource.configs if config.value is None]
     check_names([config.name for config in resource.configs], without_value)
+    check_broker_name(call, resource)
+
+
+async def _alter(call: Call[AlterConfigsRequest], resource: AlterConfigsRequest.AlterConfigsResource) -> None:
+    _check(call, resource)
     kind, name = resource.resource_type, resource.resource_name
     configs = {config.name: config.value for config in resource.configs if config.value is not None}
     validate_only = call.request.validate_only

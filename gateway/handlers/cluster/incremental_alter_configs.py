@@ -15,6 +15,8 @@ from gateway.requests.config_resources import (
     ResourceType,
     alter_all,
     check_broker,
+    check_broker_name,
+    check_count,
     check_group_name,
     check_names,
     check_topic_name,
@@ -44,12 +46,28 @@ async def handle(call: Call[IncrementalAlterConfigsRequest]) -> IncrementalAlter
     return IncrementalAlterConfigsResponse(responses=rows)
 
 
-async def _alter(call: Call[IncrementalAlterConfigsRequest], resource: _Resource) -> None:
-    kind, name, operations = resource.resource_type, resource.resource_name, resource.configs
+def is_wrong(call: Call[IncrementalAlterConfigsRequest], resource: _Resource) -> bool:
+    """Whether the resource is refused, whoever asks."""
+    try:
+        _check(call, resource)
+    except KafkaError:
+        return True
+    return False
+
+
+def _check(call: Call[IncrementalAlterConfigsRequest], resource: _Resource) -> None:
+    """Raises KafkaError."""
+    check_count(resource)
     without_value = [
-        each.name for each in operations if each.value is None and each.config_operation != Operation.DELETE
+        each.name for each in resource.configs if each.value is None and each.config_operation != Operation.DELETE
     ]
-    check_names([each.name for each in operations], without_value)
+    check_names([each.name for each in resource.configs], without_value)
+    check_broker_name(call, resource)
+
+
+async def _alter(call: Call[IncrementalAlterConfigsRequest], resource: _Resource) -> None:
+    _check(call, resource)
+    kind, name, operations = resource.resource_type, resource.resource_name, resource.configs
     changed = [each.name for each in operations if each.config_operation != Operation.DELETE]
     if kind == ResourceType.BROKER:
         refuse_broker(call, name, changed)

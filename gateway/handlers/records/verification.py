@@ -7,6 +7,7 @@ coordinator adds the partition.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from coordinator.topics import TopicPartition
 from coordinator.transaction.messages import Producer
@@ -38,19 +39,29 @@ class UnverifiedBatchError(KafkaError):
 def refused_as_whole(request: ProduceRequest) -> ErrorCode:
     """Why all batches of the request are refused, because of its transactional ones; NONE for most requests."""
     producers: set[tuple[int, int]] = set()
+    for header in _transactional_headers(request):
+        if request.transactional_id is None:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if header.producer_id >= 0:
+            producers.add((header.producer_id, header.producer_epoch))
+    return ErrorCode.NONE if len(producers) <= 1 else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def is_transactional(request: ProduceRequest) -> bool:
+    """Whether one of its batches belongs to a transaction: otherwise the transactional id has no meaning, as in Kafka.
+    """
+    return next(_transactional_headers(request), None) is not None
+
+
+def _transactional_headers(request: ProduceRequest) -> Iterator[BatchHeader]:
     for topic in request.topic_data:
         for partition in topic.partition_data:
             records = partition.records
             if records is None or len(records) < HEADER_BYTES or not records[_ATTRIBUTES] & TRANSACTIONAL_MASK:
                 continue
             header = parse_header(records)
-            if header.magic != MAGIC_V2:
-                continue
-            if request.transactional_id is None:
-                return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            if header.producer_id >= 0:
-                producers.add((header.producer_id, header.producer_epoch))
-    return ErrorCode.NONE if len(producers) <= 1 else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            if header.magic == MAGIC_V2:
+                yield header
 
 
 async def _ask(

@@ -90,4 +90,6 @@ def _credential(key: ScramKey, wanted: _Upsertion) -> ScramCredential:
     if len(wanted.salt) > MAX_SALT_BYTES:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salt too long")
     salted, salt = bytes(wanted.salted_password), bytes(wanted.salt)
+    if not salted:  # everyone would know the password; Kafka's handler fails
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salted password must not be empty")
     return credential_of_salted(key.mechanism, salted, salt, wanted.iterations)

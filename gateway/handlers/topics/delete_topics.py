@@ -21,6 +21,7 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 BY_ID_VERSION = 6
+UNKNOWN_NAME = "This server does not host this topic-partition."
 UNKNOWN_ID = "This server does not host this topic ID."
 
 DELETED_AT_ONCE = 8
@@ -91,12 +92,7 @@ async def _delete(
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID
         call.count_error(code)
-        text = (
-            "This server does not host this topic-partition."
-            if topic_id is None
-            else UNKNOWN_ID
-        )
-        return _row(name, topic_id, code, text)
+        return _row(name, topic_id, code, UNKNOWN_NAME if topic_id is None else UNKNOWN_ID)
     if topic.name in INTERNAL_TOPICS:  # The coordinators would lose their state.
         text = f"{topic.name} is an internal topic."
         return _row(topic.name, topic.topic_id, ErrorCode.INVALID_TOPIC_EXCEPTION, text)

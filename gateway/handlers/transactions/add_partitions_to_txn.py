@@ -22,7 +22,6 @@ from gateway.requests.call import Call
 from gateway.requests.group_topics import PartitionCounts, cached_counts, look_up_counts
 from gateway.requests.reply import Reply
 from gateway.topics.topic_names import INTERNAL_TOPICS, TRANSACTION_STATE
-from protocol.kafka.acl import AclOperation
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
@@ -69,8 +68,6 @@ class _Transaction(NamedTuple):
 
 def handle(call: Call[AddPartitionsToTxnRequest]) -> Reply:
     is_batched = call.version >= BATCHED_VERSION
-    if is_batched and AclOperation.CLUSTER_ACTION not in call.context.policy.cluster_operations():
-        return Reply(_Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if len(call.request.transactions) > TRANSACTIONS_AT_ONCE:
         return Reply.after(_look_up_all(call, is_batched=is_batched))
     transactions = [*_transactions(call.request, is_batched=is_batched)]

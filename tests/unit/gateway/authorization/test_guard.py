@@ -14,7 +14,7 @@ from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 
 
-async def rows_of(names: list[str]) -> tuple[list[list[str]], list[str], int]:
+async def rows_of(names: list[str], **more: Any) -> tuple[list[list[str]], list[str], int]:
     """What the handler got, the rows of the response, and the turns of the event loop meanwhile."""
     handled: list[list[str]] = []
     turns = 0
@@ -35,7 +35,7 @@ async def rows_of(names: list[str]) -> tuple[list[list[str]], list[str], int]:
     def call_of(request: Any) -> Any:
         return SimpleNamespace(request=request, asking=asking, api=SimpleNamespace(response=SimpleNamespace))
 
-    guard = needs_each("names", lambda call, name: name < "n", "rows", lambda call, name: f"no {name}")
+    guard = needs_each("names", lambda call, name: name < "n", "rows", lambda call, name: f"no {name}", **more)
     counting = asyncio.create_task(count_turns())
     reply = guard(cast(Any, call_of(SimpleNamespace(names=names))), handle)
     response: Any = await reply.result()
@@ -47,6 +47,19 @@ async def test_some_are_allowed() -> None:
     assert (await rows_of(["a", "z", "b"]))[:2] == ([["a", "b"]], ["A", "B", "no z"])
     assert (await rows_of(["y", "z"]))[:2] == ([], ["no y", "no z"])
     assert (await rows_of([]))[:2] == ([[]], [])
+
+
+async def test_what_is_denied_again_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_out, "SLICE_S", 0)  # a turn for each step
+    assert (await rows_of(["a", "z", "a", "z", "y"], once=str))[:2] == ([["a", "a"]], ["A", "A", "no z", "no y"])
+    handled, rows, turns = await rows_of(["z"] * 2 * AT_ONCE, once=str)
+    assert (handled, rows) == ([], ["no z"])
+    assert turns > AT_ONCE
+
+
+async def test_an_error_of_the_handler_has_no_rows() -> None:
+    assert (await rows_of(["z"], error=lambda response: response.rows))[:2] == ([[]], ["no z"])
+    assert (await rows_of(["a", "z"], error=lambda response: response.rows))[:2] == ([["a"]], ["A"])
 
 
 async def test_very_many_leave_others_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:

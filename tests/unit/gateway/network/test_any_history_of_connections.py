@@ -16,7 +16,8 @@ import pytest
 from gateway.login import exchanges
 from protocol.sasl.scram import credential_of
 from tests.unit.gateway.network.virtual_loop import VirtualLoop
-from tests.unit.gateway.network.whole_client import APIS, WholeClient
+from tests.unit.gateway.network.whole_client import APIS, PLAIN, WholeClient
+from tests.unit.gateway.network.whole_forms import Form, contexts, renewed, some_form
 from tests.unit.gateway.network.whole_gateway import WholeGateway
 
 STEPS = 40
@@ -29,9 +30,13 @@ AT_THE_END_S = 300.0
 
 
 class History:
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, any_form: bool) -> None:
+        """With `any_form`, clients may use TLS, and come with PROXY headers."""
         self.random = random
         self.gateway = WholeGateway(random)
+        self.any_form = any_form
+        self.tls_share = random.choice([0, 0.5, 1]) if any_form else 0
+        self.contexts = contexts() if any_form else []
         self.clients: list[WholeClient] = []
         self.most_sent = 1 << 30
 
@@ -85,15 +90,25 @@ class History:
             client.say_a_part()
         elif drawn < 0.92:
             self.gateway.stop()
+        elif drawn < 0.95 and self.any_form:
+            client.end.odd(random)
         else:
             self.most_sent = random.choice([1, 7, 1_000, 1 << 30])
 
     def connect(self) -> None:
         random = self.random
-        client = WholeClient(self.gateway, random, logs_in=random.random() < 0.6, host=random.choice(HOSTS))
+        form = self.some_form() if self.any_form else PLAIN
+        logs_in, host = random.random() < 0.6, random.choice(HOSTS)
+        client = WholeClient(self.gateway, random, logs_in=logs_in, host=host, form=form)
         self.clients.append(client)
         if random.random() < 0.8:
             client.log_in(right=random.random() < 0.95)
+
+    def some_form(self) -> Form:
+        random = self.random
+        if random.random() < 0.1:
+            self.contexts = [*map(renewed, self.contexts)]
+        return some_form(random, random.choice(self.contexts) if random.random() < self.tls_share else None)
 
     async def let_pass(self, time_s: float | None = None) -> None:
         """Some turns of the event loop, or some time."""
@@ -114,26 +129,36 @@ class History:
         assert loop.failures == []
 
 
-def run_history(seed: int) -> None:
+def run_history(seed: int, *, any_form: bool) -> None:
     random = Random(seed)
     loop = VirtualLoop(random)
     with loop.as_the_clock(), asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(_run(random))
+        runner.run(_run(random, any_form=any_form))
 
 
-async def _run(random: Random) -> None:
-    await History(random).run()
+async def _run(random: Random, *, any_form: bool) -> None:
+    await History(random, any_form=any_form).run()
 
 
-def seeds() -> list[int]:
+def seeds(usual: list[int]) -> list[int]:
     chosen = os.environ.get("CONNECTION_SEEDS")
     if chosen is None:
-        return [*range(80), *FOUND]
+        return usual
     first, _, end = chosen.partition(":")
     return [*range(int(first), int(end or int(first) + 1))]
 
 
-@pytest.mark.parametrize("seed", seeds())
-def test_any_history(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _hash_passwords_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchanges, "credential_of", cache(credential_of))
-    run_history(seed)
+
+
+@pytest.mark.parametrize("seed", seeds([*range(80), *FOUND]))
+def test_any_history(seed: int) -> None:
+    run_history(seed, any_form=False)
+
+
+@pytest.mark.parametrize("seed", seeds([*range(60)]))
+def test_any_history_with_tls_and_proxies(seed: int) -> None:
+    """Half-closed TLS, small records, new keys in between, and headers in pieces or of the wrong kind."""
+    run_history(seed, any_form=True)

@@ -23,11 +23,13 @@ from protocol.kafka.messages.records import FetchRequest, ProduceRequest
 from protocol.kafka.messages.topics import MetadataRequest
 from protocol.sasl.scram import ScramMechanism
 from tests.unit.gateway.login.login_scene import PASSWORD, USER
+from tests.unit.gateway.network.whole_forms import Form
 from tests.unit.gateway.network.whole_gateway import Request, WholeGateway
 from tests.unit.protocol.sasl.test_scram import HonestClient
 
 FIRST = f"n={USER},r=abc"
 SCRAM = "SCRAM-SHA-256"
+PLAIN = Form()
 NAME_CHARACTERS = 30_000
 WITH_ANSWERS = frozenset({"malformed request", "unsupported request", "session expired", "end of stream", None})
 """What ends a connection after the answers to what has begun before."""
@@ -74,11 +76,13 @@ def proof(challenge: str) -> bytes:
 
 
 class WholeClient:
-    def __init__(self, gateway: WholeGateway, random: Random, *, logs_in: bool, host: str) -> None:
+    def __init__(
+        self, gateway: WholeGateway, random: Random, *, logs_in: bool, host: str, form: Form = PLAIN
+    ) -> None:
         self.gateway, self.random, self.logs_in = gateway, random, logs_in
         self.loop = asyncio.get_running_loop()
-        self.end, self.connection = gateway.connect(logs_in=logs_in, address=host)
-        self.address = [*gateway.connections][-1]
+        self.end, self.address = gateway.connect(logs_in=logs_in, address=host, form=form)
+        self.form = form
         self._ids = count(1)
         self.out, self._in = bytearray(), bytearray()
         self.expected: deque[Sent] = deque()
@@ -98,6 +102,8 @@ class WholeClient:
         self.too_early: set[int] = set()
         """Requests that must not be served."""
         self.half_closed = self.left = self.ended = False
+        if not (form.is_valid and form.is_trusted):
+            self.is_doomed = self.may_be_refused = True
 
     # What it says
 
@@ -192,19 +198,20 @@ class WholeClient:
 
     # The socket
 
+    @property
+    def unsent(self) -> bool:
+        return bool(self.out) or self.end.unsent
+
     def flush(self, most: int = 1 << 30) -> None:
-        while self.out and most > 0 and not self.left:
-            try:
-                sent = self.end.send(self.out[: min(most, 100_000)])
-            except BlockingIOError:
-                return
-            except OSError:
-                self.out.clear()
-                return
-            most -= sent
-            del self.out[:sent]
-        if self.half_closed and not self.left and not self.out:
-            self.end.shutdown(1)
+        if self.left:
+            return
+        try:
+            del self.out[: self.end.send(bytes(self.out), most)]
+        except OSError:
+            self.out.clear()
+            return
+        if self.half_closed and not self.unsent:
+            self.end.finish_sending()
 
     def half_close(self) -> None:
         self.half_closed = True
@@ -217,11 +224,9 @@ class WholeClient:
     def receive(self) -> None:
         while not (self.left or self.ended):
             try:
-                data = self.end.recv(1 << 20)
+                data = self.end.receive()
             except BlockingIOError:
                 break
-            except OSError:
-                data = b""
             self.ended = not data
             self._in += data
         while len(self._in) >= 4 and len(self._in) - 4 >= (size := int.from_bytes(self._in[:4], "big")):
@@ -244,17 +249,21 @@ class WholeClient:
         if self.left:
             return
         self.check_nothing_was_served_early()
-        reason = self.connection.ended
+        connection = self.gateway.connections.get(self.address)
+        if connection is None:  # TLS has not come to an end
+            assert self.ended, "a handshake has no end"
+            return
+        reason = connection.ended
         assert reason != "internal error"
         if not self.ended:
-            assert not self.expected or self.out, f"never answered: {self.expected}"
-            assert not self.half_closed or self.out, "its connection stays open"
+            assert not self.expected or self.unsent, f"never answered: {self.expected}"
+            assert not self.half_closed or self.unsent, "its connection stays open"
             return
         if reason in {"malformed request", "unsupported request", "request before login", "authentication failed"}:
             assert self.may_be_refused, reason
         if reason == "session expired":
             assert self.gateway.max_reauth_ms and self.logs_in
-        if reason in WITH_ANSWERS and not self.connection.aborted:
+        if reason in WITH_ANSWERS and not connection.aborted:
             begun: set[Request] = {(self.address, each.correlation_id) for each in self.expected}
             assert not begun & self.gateway.begun.keys(), f"begun, and not answered: {begun}, {reason}"
             if reason in {"end of stream", None}:

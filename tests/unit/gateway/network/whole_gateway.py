@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from gateway.config.gateway_config import Config
 from gateway.config.limits import MIB, Limits
+from gateway.config.listeners import LOOPBACK
 from gateway.dispatch import Dispatcher, ServedCluster
 from gateway.handlers.place import Place
 from gateway.login.audit import LoginAudit
@@ -20,13 +21,15 @@ from gateway.login.exchanges import Mechanisms
 from gateway.login.failed_logins import FailedLogins
 from gateway.login.session import Logins
 from gateway.network.connection import KafkaConnection
-from gateway.network.server import KafkaServer
+from gateway.network.server import KafkaServer, _carried
 from gateway.observability.metrics import Metrics
 from gateway.requests.call import Call, ClosesConnection
 from gateway.requests.cluster import Cluster, ClusterRefused, Unread, Usage
-from gateway.requests.context import Listener, Principal, RequestContext
+from gateway.requests.context import ANONYMOUS, Listener, Principal, RequestContext
 from gateway.requests.policy import RepeatedCharges
 from gateway.requests.reply import Reply, Response
+from gateway.transport.proxy import AwaitedProxyHeader
+from gateway.transport.tls import TlsConnection
 from protocol.kafka.api_key import ApiKey
 from protocol.kafka.buffers import RecordChunks
 from protocol.kafka.codec import encode_response
@@ -34,10 +37,14 @@ from protocol.kafka.messages.groups import FindCoordinatorResponse, JoinGroupRes
 from protocol.kafka.messages.message import Message
 from protocol.kafka.messages.records import FetchResponse, ProduceResponse
 from protocol.kafka.messages.topics import MetadataResponse
+from protocol.proxy.header import Endpoint
 from tests.unit.gateway.login.login_scene import USER, USERS
+from tests.unit.gateway.network.whole_forms import Form
+from tests.unit.gateway.network.whole_sockets import PlainEnd, TlsEnd
 
 PLAINTEXT, SASL = Listener("plain"), Listener("sasl", protocol="SASL_PLAINTEXT")
 SOCKET_BYTES = 16 * 1024
+PROXY = "127.0.0.1"
 MANY_ROWS = 2_001
 """Such an answer is encoded in a thread."""
 LOGIN_APIS = frozenset({ApiKey.ApiVersions, ApiKey.SaslHandshake, ApiKey.SaslAuthenticate})
@@ -232,6 +239,13 @@ class SomeCluster:
         return None
 
 
+class Anyone:
+    """Certificates are not looked at."""
+
+    def principal(self, certificate: bytes | None) -> Principal:
+        return ANONYMOUS
+
+
 class WholeGateway:
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -286,19 +300,41 @@ class WholeGateway:
         self._passed_s += self.random.choice([0, 0, 0.0001, 0.003])
         return self._passed_s
 
-    def connect(self, *, logs_in: bool, address: str) -> tuple[socket.socket, WatchedConnection]:
-        """Returns the client's end."""
+    def connect(self, *, logs_in: bool, address: str, form: Form) -> tuple[PlainEnd, str]:
+        """Returns the client's end, and the address under which its connection is known."""
         ours, theirs = socket.socketpair()
         for each in (ours, theirs):
             each.setblocking(False)
             each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
         listener, logins = (SASL, self._logins) if logs_in else (PLAINTEXT, None)
-        connection = WatchedConnection(cast(Any, self.server), listener, logins=logins)
         port = next(self._ports)
-        self.connections[f"{address}:{port}"] = connection
+        peer, header = (address, port), b""
+        if form.header is not None:
+            peer = (PROXY if form.is_trusted else "198.51.100.1", port)
+            header = form.header(Endpoint(address, port))
+        known = f"{address}:{port}" if form.names_client or form.header is None else f"{peer[0]}:{port}"
+        proxies = None if form.header is None else LOOPBACK
+
+        def make(**more: Any) -> WatchedConnection:
+            connection = WatchedConnection(cast(Any, self.server), listener, logins=logins, **more)
+            self.connections[known] = connection
+            return connection
+
+        accepted: asyncio.BufferedProtocol
+        end: PlainEnd
+        if form.tls is None:
+            accepted, end = make(proxies=proxies), PlainEnd(ours, header)
+        else:
+            accepted = TlsConnection(
+                form.tls.accepts, self.server._tls_read_buffer,
+                lambda tls: _carried(cast(Any, Anyone()), lambda: make(is_new=False), tls), self.server.arrivals,
+                timeout_s=self.limits.login_timeout_ms / 1000,
+                proxy_header=None if proxies is None else AwaitedProxyHeader(proxies),
+            )  # fmt: skip
+            end = TlsEnd(ours, form.tls, self.random, header)
         loop = cast(Any, asyncio.get_running_loop())
-        loop._make_socket_transport(theirs, connection, extra={"peername": (address, port)})
-        return ours, connection
+        loop._make_socket_transport(theirs, accepted, extra={"peername": peer})
+        return end, known
 
     def stop(self) -> None:
         self.stopping = self.stopping or asyncio.create_task(self.server.stop())

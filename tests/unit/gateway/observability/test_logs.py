@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -19,9 +20,10 @@ from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, MessageMeta
 
 @pytest.fixture
 def restored_logs() -> Iterator[None]:
-    before = structlog.get_config()
+    before, hook = structlog.get_config(), sys.unraisablehook
     yield
     structlog.configure(**before)
+    sys.unraisablehook = hook
 
 
 def test_each_event_has_a_line_a_second() -> None:
@@ -46,6 +48,22 @@ def test_long_texts_are_cut() -> None:
         SparseLog(structlog.get_logger()).info("one", client_id="x" * 30_000, number=1)
     [line] = lines
     assert (line["client_id"], line["number"]) == ("x" * MAX_FACT_CHARACTERS, 1)
+
+
+class Fails:
+    def __del__(self) -> None:
+        raise ValueError("cannot be raised")
+
+
+def test_exceptions_that_cannot_be_raised_have_one_line_a_second(
+    capfd: pytest.CaptureFixture[str], restored_logs: None
+) -> None:
+    configure("info", json=True)
+    for _ in range(100):
+        Fails()
+    assert flush()
+    [line] = capfd.readouterr().err.splitlines()
+    assert "cannot be raised" in line and "exception ignored" in line
 
 
 @pytest.mark.parametrize("json", [True, False])

@@ -83,6 +83,8 @@ def test_what_was_removed_decides_nothing(
     assert set(index) == present and len(index) == len(present)
     expected = model([*present], who, operation, ResourceType.GROUP, name)
     assert index.decide(who, operation, ResourceType.GROUP, name) is expected
+    of_new = Acls(present)
+    assert index.allows_any(who, operation, ResourceType.GROUP) is of_new.allows_any(who, operation, ResourceType.GROUP)
 
 
 @given(st.lists(acls, max_size=8), requesters)

@@ -6,12 +6,16 @@ import asyncio
 import ctypes
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
+from gateway.observability import logs
 from gateway.transport.tls import READ_BUFFER_BYTES, RECORD_BYTES, TlsConnection
 from tests.unit.gateway.transport.test_tls import HOST, TIMEOUT_S, Echo, Lab
 
@@ -21,6 +25,7 @@ SMALL_BYTES = 2 * 1024 * 1024
 POINTER_TO_SSL = 24
 """Where CPython's `_ssl._SSLSocket` has it: behind its header and one pointer."""
 UPDATE_REQUESTED = 1
+MANY = 30
 
 
 class Pending(Echo):
@@ -54,7 +59,12 @@ class HandMadeClient:
     """TLS whose records and bytes the test sends itself."""
 
     def __init__(
-        self, lab: Lab, maximum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3, *, receive_bytes: int = 65_536
+        self,
+        lab: Lab,
+        maximum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
+        *,
+        receive_bytes: int = 65_536,
+        name: str = HOST,
     ) -> None:
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
@@ -63,7 +73,7 @@ class HandMadeClient:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = lab.client_context()
         context.maximum_version = maximum
-        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname=HOST)
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname=name)
         self._loop = asyncio.get_running_loop()
         clients.append(self)
 
@@ -128,6 +138,25 @@ async def test_what_comes_behind_the_end_of_tls_is_not_kept(lab: Lab, monkeypatc
     await asyncio.sleep(0.1)
     assert carried.ended
     assert carried.tls._incoming.pending < SMALL_BYTES
+
+
+async def test_host_names_that_are_not_ascii_fill_no_log(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Python cannot tell them to the gateway. It reports each on standard error, unless it is told where to."""
+    monkeypatch.setattr(sys, "unraisablehook", logs.log_ignored)
+    monkeypatch.setattr(logs, "_ignored", logs.SparseLog(structlog.get_logger(), lambda: 0.0))
+    with capture_logs() as lines:
+        for _ in range(MANY):
+            client = HandMadeClient(lab, name="host.test")
+            with pytest.raises(ssl.SSLWantReadError):
+                client.tls.do_handshake()
+            await client.send(client.outgoing.read().replace(b"host.test", b"h\xffst.test"))
+            while await asyncio.wait_for(client._loop.sock_recv(client.socket, 100), TIMEOUT_S):
+                pass
+    assert lab.closed("TLS handshake failed") == MANY
+    assert [line["event"] for line in lines].count("exception ignored") == 1
+    assert capfd.readouterr().err == ""
 
 
 class Busy(Echo):

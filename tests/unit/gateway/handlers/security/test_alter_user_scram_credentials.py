@@ -1,4 +1,4 @@
-"""Credentials that Kafka would take, and that unauthenticated clients could make the gateway repeat."""
+"""Credentials that the gateway refuses: those that unauthenticated clients could make it repeat, and what is none."""
 
 from __future__ import annotations
 
@@ -18,12 +18,18 @@ SHA_256 = 1
 
 
 @pytest.mark.parametrize(
-    ("salt_bytes", "code"), [(MAX_SALT_BYTES, ErrorCode.NONE), (MAX_SALT_BYTES + 1, ErrorCode.UNACCEPTABLE_CREDENTIAL)]
+    ("salt_bytes", "password_bytes", "code"),
+    [
+        (MAX_SALT_BYTES, 32, ErrorCode.NONE),
+        (MAX_SALT_BYTES + 1, 32, ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (26, 0, ErrorCode.UNACCEPTABLE_CREDENTIAL),
+    ],
 )
-async def test_salts_have_a_limit(salt_bytes: int, code: ErrorCode) -> None:
+async def test_what_a_credential_may_be(salt_bytes: int, password_bytes: int, code: ErrorCode) -> None:
     wanted = _Upsertion(
-        name="alice", mechanism=SHA_256, iterations=4_096, salt=bytes(salt_bytes), salted_password=bytes(32)
-    )
+        name="alice", mechanism=SHA_256, iterations=4_096, salt=bytes(salt_bytes),
+        salted_password=bytes(password_bytes),
+    )  # fmt: skip
     security = SimpleNamespace(change=AsyncMock(), state=SimpleNamespace(scram={}))
     call: Any = SimpleNamespace(
         request=AlterUserScramCredentialsRequest(deletions=[], upsertions=[wanted]),
