@@ -17,8 +17,8 @@ from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 
-PART_ROWS = 5_000
-"""The rows of a request that are handled in one step: about 15 ms of work."""
+PART_ROWS = 2_000
+"""The rows of a request that are handled in one step: about 10 ms of work, before and after the commit is durable."""
 
 log = SparseLog(structlog.get_logger())
 
