@@ -11,6 +11,7 @@ from functools import partial
 import structlog
 
 from coordinator.fleet.messages import Address
+from gateway import freed_memory
 from gateway.background import BackgroundFailure, FailureHandler, TaskGroup, run_once
 from gateway.backoff import Backoff, retried
 from gateway.clusters.clusters import Clusters
@@ -136,6 +137,7 @@ class Gateway:
         OSError."""
         self._watchdog.start()
         self._garbage.start()
+        freed_memory.keep_for_buffers()
         await self._health.start()
         await self._wait_for_pulsar()
         dispatcher = Dispatcher(*self._services.served, self._clusters if self.config.kafka.clusters else None)
@@ -231,3 +233,4 @@ class Gateway:
                     log.warning("housekeeping", error=str(error))
             self._shared.close_idle()
             self._garbage.keep_house()
+            freed_memory.return_to_system()

@@ -1,4 +1,4 @@
-"""Settings of Python's garbage collector, so that it does not visit all objects each time; and release of free memory.
+"""Settings of Python's garbage collector, so that it does not visit all objects each time.
 
 The time of a full collection depends on the number of objects, and the event loop is blocked for it: 130 ms for the
 objects of 110 MB. So the objects that survive a collection are frozen: the next one only visits newer objects. Frozen
@@ -8,10 +8,9 @@ are deleted in the one collection in `THAW_S` that visits all objects.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 THAW_S = 3600.0
 _THRESHOLDS = (10_000, 5, 1_000)
@@ -27,7 +26,6 @@ class GarbageCollection:
     def __init__(self) -> None:
         self._before = gc.get_threshold()
         self._thawed_s = 0.0
-        self._malloc_trim = _find_malloc_trim()
 
     def start(self) -> None:
         gc.callbacks.append(_freeze_survivors)
@@ -45,7 +43,6 @@ class GarbageCollection:
         """Call it from time to time."""
         if time.monotonic() - self._thawed_s >= THAW_S:
             self._collect_all()
-        self._malloc_trim(0)
 
     def _collect_all(self) -> None:
         self._thawed_s = time.monotonic()
@@ -56,9 +53,3 @@ class GarbageCollection:
 def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
     if phase == "stop" and info["generation"] == _OLDEST_GENERATION:
         gc.freeze()
-
-
-def _find_malloc_trim() -> Callable[[int], object]:
-    """malloc_trim of glibc, which returns free memory between buffers to the system; without glibc, it does nothing."""
-    trim: Callable[[int], object] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _keep_bytes: None)
-    return trim
