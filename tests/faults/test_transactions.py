@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from tests.integration.servers import await_fleet, metric, running
 from tests.integration.transactional import await_markers
 from tests.support.gateway_process import GatewayProcess
 from tests.support.haproxy_fleet import HaproxyFleet, haproxy_fleet
+from tests.support.java_programs.streams_application import WordCount, await_counts, counts
 from tests.support.java_programs.transactional_copier import (
     Copier,
     await_copied,
@@ -44,6 +47,8 @@ RECOVERY_S = 120.0
 COPIED = int(os.environ.get("COPIER_RECORDS", "2000"))
 TRANSACTION_SIZE = 100 if COPIED < 10_000 else 500
 COPIED_WITHIN_S = 180.0 + COPIED / 50
+WORDS = 1_000
+"""Counted before each fault."""
 pytestmark = pytest.mark.timeout(300 + 60 * (ROUNDS - 1) + COPIED // 50)
 
 
@@ -207,3 +212,29 @@ def test_copiers_while_gateways_bounce(fleet: HaproxyFleet, tmp_path: Path) -> N
     await_markers(fleet.bootstrap)
     assert committed_values(fleet.bootstrap, target, 0) == values
     assert committed(fleet.bootstrap, f"{target}-copiers", source) == [COPIED]
+
+
+def test_streams_while_gateways_bounce(fleet: HaproxyFleet, tmp_path: Path) -> None:
+    """Two processes of one application. After each fault of a gateway, one of them starts anew on another machine."""
+    source, target, application_id = (unique_topic(name) for name in ("words", "counts", "bouncing"))
+    for topic in (source, target):
+        create_topic(fleet.bootstrap, topic, PARTITIONS)
+    expected: Counter[str] = Counter()
+    with ExitStack() as stack:
+        processes = []
+        for name, bootstrap in (("one", fleet.bootstrap), ("other", fleet.single)):
+            (tmp_path / name).mkdir()
+            process = WordCount(tmp_path / name, bootstrap, application_id, source, target)
+            processes.append(stack.enter_context(process))
+            process.start()
+        for number, fault in enumerate((killed, paused) * ROUNDS):
+            words = [f"word{(number + each) % 17}" for each in range(WORDS)]
+            for partition in range(PARTITIONS):
+                records = [Record(word.encode()) for word in words[partition::PARTITIONS]]
+                produce(fleet.bootstrap, source, records, partition=partition, enable_idempotence=True)
+            expected.update(words)
+            fault(fleet.gateways[number % len(fleet.gateways)])
+            processes[number % 2].kill()
+            processes[number % 2].start()
+            await_counts(fleet.bootstrap, target, PARTITIONS, expected.total(), processes[0], COPIED_WITHIN_S)
+    assert counts(fleet.bootstrap, target, PARTITIONS) == {word: [*range(1, n + 1)] for word, n in expected.items()}

@@ -6,8 +6,7 @@ STREAMS_LINES is the number of lines; `make transactions` counts more.
 from __future__ import annotations
 
 import os
-import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,8 +15,7 @@ import pytest
 
 from tests.integration.confluent import Record, create_topic, produce
 from tests.integration.native import Admin, wait_for
-from tests.support.java_programs.streams_application import WordCount
-from tests.support.java_programs.transactional_copier import committed_messages
+from tests.support.java_programs.streams_application import WordCount, await_counts, counts
 from tests.support.names import unique_topic
 
 PARTITIONS = 2
@@ -65,31 +63,15 @@ def test_every_word_is_counted_once(bootstrap: str, tmp_path: Path, await_compac
             application.start()
             done = sum(expected.values()) * (part + 1) // (KILLS + 1)
             # Killed in the middle of its work; the last time, when all is done.
-            await_counts(bootstrap, target, done if part == KILLS else done * 2 // 3, application)
+            total = done if part == KILLS else done * 2 // 3
+            await_counts(bootstrap, target, PARTITIONS, total, application, WITHIN_S)
             application.kill()
             if part == KILLS - 1:
                 await_compaction(f"{application_id}-counts-changelog")
-    assert counts(bootstrap, target) == {word: [*range(1, count + 1)] for word, count in expected.items()}
+    assert counts(bootstrap, target, PARTITIONS) == {word: [*range(1, count + 1)] for word, count in expected.items()}
 
 
 def write(bootstrap: str, topic: str, lines: list[str]) -> None:
     for partition in range(PARTITIONS):
         records = [Record(line.encode()) for line in lines[partition::PARTITIONS]]
         produce(bootstrap, topic, records, partition=partition)
-
-
-def counts(bootstrap: str, topic: str) -> dict[str, list[int]]:
-    """All counts of each word that a read_committed consumer reads, in order."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for partition in range(PARTITIONS):
-        for message in committed_messages(bootstrap, topic, partition):
-            found[(message.key() or b"").decode()].append(int(message.value() or b""))
-    return found
-
-
-def await_counts(bootstrap: str, topic: str, total: int, application: WordCount) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while sum(map(len, counts(bootstrap, topic).values())) < total:
-        application.check_alive()
-        assert time.monotonic() < deadline, application.last_words()
-        time.sleep(0.5)
