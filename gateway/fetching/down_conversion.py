@@ -50,7 +50,7 @@ async def down_convert_all(
 ) -> Converted:
     """Convert the records of the answer's rows to the format of the request's version.
 
-    `limit_bytes` bounds each batch, uncompressed. `source` is the number of the connection, for its turn in the
+    `limit_bytes` bounds each batch, uncompressed, and ends a row. `source` is the number of the connection, for its turn in the
     threads. If a row's batches give no message, the next fetch of its offset in `asked` begins after these batches.
     """
     magic = 0 if version < FIRST_MAGIC_1_VERSION else 1
@@ -84,5 +84,5 @@ async def _replace_records(row: PartitionAnswer, converting: Awaitable[RecordChu
 
 
 def _convert(chunks: Sequence[Buffer], magic: int, offset: int, limit_bytes: int) -> RecordChunks:
-    converted = [down_convert(chunk, magic, offset, limit_bytes) for chunk in chunks]
-    return RecordChunks(converted, sum(map(len, converted)))
+    converted = down_convert(chunks, magic, offset, limit_bytes)
+    return RecordChunks([converted], len(converted))

@@ -105,7 +105,7 @@ def test_message_set_readers(data: bytes) -> None:
 @given(any_bytes | damaged(batches), magics, st.integers(0, 30))
 def test_down_conversion(data: bytes, magic: int, first_offset: int) -> None:
     errors = (CorruptBatch, InvalidBatch, UnsupportedCompression)
-    refuses_only(lambda: down_convert(data, magic, first_offset, MAX_BYTES), *errors)
+    refuses_only(lambda: down_convert([data], magic, first_offset, MAX_BYTES), *errors)
 
 
 @FUZZ
@@ -134,5 +134,5 @@ def test_batches_round_trip(rows: list[Record], codec: int, base_offset: int) ->
 @given(records, magics, legacy_codecs)
 def test_up_and_down_again_is_the_same_set(rows: list[Record], magic: int, codec: int) -> None:
     original = as_message_set(rows, magic, codec)
-    there_and_back = down_convert(up_convert(original, max_bytes=1 << 20), magic, 0, 1 << 20)
+    there_and_back = down_convert([up_convert(original, max_bytes=1 << 20)], magic, 0, 1 << 20)
     assert parse_message_set(there_and_back, 1 << 20) == parse_message_set(original, 1 << 20)

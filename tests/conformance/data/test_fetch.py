@@ -45,7 +45,10 @@ def _to_the_end(
 ) -> list[Any]:
     """The messages of the response and of all fetches after it."""
     found: list[Any] = []
-    while batches := describe(answer["responses"][0]["partitions"][0]["records"])["batches"]:
+    while found_now := describe(answer["responses"][0]["partitions"][0]["records"]):  # None: an error
+        batches = found_now["batches"]
+        if not batches:
+            break
         found += [(one["magic"], one["codec"], *record) for one in batches for record in one["records"]]
         answer = conversation.client.call("Fetch", version, **request(batches[-1]["records"][-1][0] + 1))
     return found
@@ -93,6 +96,19 @@ def test_each_codec(conversation: Conversation, version: int, codec: str) -> Non
     filled(conversation, CODECS[codec], name)
     read(conversation, version, 0, name=name)
     read(conversation, version, 7, name=name)
+
+
+@case("Fetch")
+@pytest.mark.parametrize("offset", [0, 3])
+def test_zstd_behind_another_codec(conversation: Conversation, version: int, offset: int) -> None:
+    """What is before the zstd batch can be down-converted."""
+    fresh = not conversation.has_topic("fetch-mixed")
+    topic = conversation.topic("fetch-mixed")
+    if fresh:
+        for codec in ("gzip", "zstd", "gzip"):
+            batches = {topic: {0: batch(records(3), CODECS[codec])}}
+            conversation.client.call("Produce", 9, **produce_fields(9, batches))
+    read(conversation, version, offset, name="fetch-mixed")
 
 
 @case("Fetch")

@@ -169,7 +169,7 @@ def check_down_conversion(data: bytes) -> str:
     outcomes = []
     for magic in (0, 1):
         try:
-            messages = down_convert(data, magic, data[7] if len(data) > 7 else 0, MAX_BYTES)
+            messages = down_convert([data], magic, data[7] if len(data) > 7 else 0, MAX_BYTES)
         except (CorruptBatch, InvalidBatch, UnsupportedCompression) as error:
             outcomes.append(reason(error))
             continue
