@@ -76,7 +76,9 @@ class TopicCatalog(KnownTopics):
         return nullcontext() if name in self._deleting else self._turn(name)
 
     async def check_creatable(self, name: str) -> None:
-        """Raises KafkaError INVALID_TOPIC_EXCEPTION or TOPIC_ALREADY_EXISTS."""
+        """Raises KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS or INVALID_REQUEST."""
+        if name == topic_names.CLUSTER_METADATA:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
         reason = topic_names.invalid_reason(name)
         if reason is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")

@@ -7,8 +7,12 @@ import re
 MAX_NAME_LENGTH = 249
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
+CLUSTER_METADATA = "__cluster_metadata"
+"""In Kafka, the log of the controllers: there is no topic of this name."""
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 """Kafka's internal topics: clients can read them, but cannot create or write them."""
+NOT_FOR_CLIENTS = INTERNAL_TOPICS | {CLUSTER_METADATA}
+"""These are not created because a client uses them."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_SUFFIX = re.compile(r"-partition(?=-)")
 _ESCAPED_SUFFIX = "~partition"

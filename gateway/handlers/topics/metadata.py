@@ -134,7 +134,7 @@ class _NamedTopics:
         """Creates the topic on first use, as Kafka does. Raises KafkaError and PulsarError."""
         if topic_names.invalid_reason(name) is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        if name in topic_names.INTERNAL_TOPICS or not self._creates:  # Coordinators create internal topics.
+        if name in topic_names.NOT_FOR_CLIENTS or not self._creates:  # Coordinators create internal topics.
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not self._is_allowed_to_create(name):
             self._call.audit_denied(AclOperation.CREATE, ResourceType.TOPIC, name)

@@ -55,6 +55,12 @@ def test_illegal_name(conversation: Conversation, version: int, name: str) -> No
     create(conversation, version, wanted(name))
 
 
+@case("CreateTopics")
+def test_name_of_the_metadata_log(conversation: Conversation, version: int) -> None:
+    create(conversation, version, wanted("__cluster_metadata"))
+    create(conversation, version, wanted("__cluster_metadata", 0, configs={"no.such.config": "1"}), wanted("a b"))
+
+
 @case("CreateTopics", [0, 4, 7])
 @pytest.mark.parametrize("endings", ["a.b a_b", "c_d c.d"])
 def test_names_that_collide(conversation: Conversation, version: int, endings: str) -> None:

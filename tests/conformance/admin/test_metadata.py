@@ -77,6 +77,14 @@ def test_illegal_name(conversation: Conversation, version: int, name: str, creat
 
 
 @case("Metadata")
+@pytest.mark.parametrize("create", [False, True])
+def test_name_of_the_metadata_log(conversation: Conversation, version: int, create: bool) -> None:
+    """It is not created."""
+    for _ in range(2):
+        ask(conversation, version, ["__cluster_metadata"], create=create)
+
+
+@case("Metadata")
 def test_topic_named_twice(conversation: Conversation, version: int) -> None:
     topic = conversation.topic("metadata", partitions=3)
     conversation.topic_id("metadata")
