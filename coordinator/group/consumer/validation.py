@@ -14,6 +14,7 @@ from protocol.kafka.errors import ErrorCode
 MAX_TOPIC_NAMES = 50_000
 """The limit of one subscription. In Kafka the limit is a record of 1 MB, which this number of names would fill. Each
 name takes time in each rebalance of the group, for which the event loop waits."""
+_TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 
 
 def check_request(request: ConsumerHeartbeatRequest, assignors: Collection[str]) -> None:
@@ -22,17 +23,22 @@ def check_request(request: ConsumerHeartbeatRequest, assignors: Collection[str])
     if problem is not None:
         raise RefusedError(ErrorCode.INVALID_REQUEST, problem)
     if request.server_assignor is not None and request.server_assignor not in assignors:
-        raise RefusedError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"ServerAssignor must be one of {', '.join(assignors)}.")
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+        )
     problem = request.regex_problem or problem_of(request.subscribed_topic_regex or "")
     if problem is not None:
         raise RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex is refused: {problem}.")
 
 
 def _problem(request: ConsumerHeartbeatRequest) -> str | None:
-    if not request.group_id:
-        return "GroupId must have a value."
-    if request.instance_id == "" or request.rack_id == "":
-        return "InstanceId and RackId must be null or have a value."
+    if _is_blank(request.group_id):
+        return "GroupId can't be empty."
+    if request.instance_id is not None and _is_blank(request.instance_id):
+        return "InstanceId can't be empty."
+    if request.rack_id is not None and _is_blank(request.rack_id):
+        return "RackId can't be empty."
     problem = _too_large(request)
     if problem is not None:
         return problem
@@ -55,29 +61,36 @@ def _too_large(request: ConsumerHeartbeatRequest) -> str | None:
 
 def _problem_of_a_member(request: ConsumerHeartbeatRequest) -> str | None:
     if request.member_epoch < LEAVE_STATIC_EPOCH:
-        return "MemberEpoch must be -2 or more."
-    if not request.member_id:
-        return "MemberId must have a value."
+        return "MemberEpoch is invalid."
+    if _is_blank(request.member_id):
+        return "MemberId can't be empty."
     if request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
-        return "Only a member with an InstanceId can leave for a restart."
+        return "InstanceId can't be null."
     return None
 
 
 def _problem_of_a_join(request: ConsumerHeartbeatRequest) -> str | None:
-    if request.has_own_id and not request.member_id:
-        return "MemberId must have a value."
+    if request.has_own_id and _is_blank(request.member_id):
+        return "MemberId can't be empty."
     if request.rebalance_timeout_ms == -1:
-        return "The first heartbeat must have a RebalanceTimeoutMs."
+        return "RebalanceTimeoutMs must be provided in first request."
     if request.owned is None or request.owned:
-        return "A member that joins owns no TopicPartitions."
-    if not (request.has_subscription if request.has_own_id else request.subscribed_topic_names):
-        return "The first heartbeat must have SubscribedTopicNames or a SubscribedTopicRegex."
+        return "TopicPartitions must be empty when (re-)joining."
+    if not request.has_own_id and not request.subscribed_topic_names:
+        return "SubscribedTopicNames must be set in first request."
+    if request.has_own_id and not request.has_subscription:
+        return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
     return None
+
+
+def _is_blank(text: str) -> bool:
+    """Whether nothing is left of it without the characters that Java trims."""
+    return not text.strip(_TRIMMED)
 
 
 def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
     if len(group.members) >= max_size and member_id not in group.members:
-        raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has its maximum of {max_size} members.")
+        raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The consumer group has reached its maximum capacity of {max_size} members.")
 
 
 def check_epoch(member: ConsumerMember, request: ConsumerHeartbeatRequest) -> None:

@@ -91,8 +91,12 @@ def test_two_members(conversation: Conversation, version: int, assignor: str | N
     "fields",
     [
         {"group_id": ""},
+        {"group_id": " "},
         {"instance_id": ""},
+        {"instance_id": " \t"},
         {"rack_id": ""},
+        {"rack_id": "\x00"},
+        {"rack_id": "\xa0"},
         {"rebalance_timeout_ms": -1},
         {"subscribed_topic_names": []},
         {"subscribed_topic_names": None},
@@ -107,6 +111,10 @@ def test_two_members(conversation: Conversation, version: int, assignor: str | N
         {"member_epoch": -3},
         {"member_epoch": 3, "member_id": ""},
         {"member_epoch": LEAVE, "member_id": ""},
+        {"member_epoch": LEAVE, "member_id": " "},
+        {"member_epoch": LEAVE_STATIC, "member_id": " ", "instance_id": "i1"},
+        {"member_epoch": 3, "member_id": "\n"},
+        {"member_id": " "},
     ],
     ids=repr,
 )
