@@ -14,11 +14,11 @@ from protocol.kafka.records import Record, iter_records
 def down_convert(chunks: Iterable[Buffer], magic: int, first_offset: int, max_bytes: int) -> bytes:
     """The records from `first_offset` on as messages of `magic`, in a wrapper with the batch's codec.
 
-    Stops after the batch that reaches `max_bytes`; a batch may not be larger than that after decompression. Stops before
-    a batch that cannot be converted, so that the next fetch gets its error. The result is empty if there are only
-    control batches, or only older records: the caller then continues with the next batches, as otherwise the client
-    would request the same offset forever. Raises CorruptBatch, InvalidBatch, DecompressionError, and UnsupportedCompression
-    for zstd, if the first batch with such records cannot be converted.
+    Stops after the batch that reaches `max_bytes`; a batch may not be larger than that after decompression. Stops
+    before a batch that cannot be converted, so that the next fetch gets its error. The result is empty if there are
+    only control batches, or only older records: the caller then continues with the next batches, as otherwise the
+    client would request the same offset forever. If the first batch with such records cannot be converted, raises
+    CorruptBatch, InvalidBatch, DecompressionError, and UnsupportedCompression for zstd.
     """
     converted = bytearray()
     try:

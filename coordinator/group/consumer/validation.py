@@ -90,7 +90,8 @@ def _is_blank(text: str) -> bool:
 
 def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
     if len(group.members) >= max_size and member_id not in group.members:
-        raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The consumer group has reached its maximum capacity of {max_size} members.")
+        message = f"The consumer group has reached its maximum capacity of {max_size} members."
+        raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
 
 def check_epoch(member: ConsumerMember, request: ConsumerHeartbeatRequest) -> None:
