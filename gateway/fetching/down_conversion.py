@@ -50,8 +50,8 @@ async def down_convert_all(
 ) -> Converted:
     """Convert the records of the answer's rows to the format of the request's version.
 
-    `limit_bytes` bounds each batch, uncompressed, and ends a row. `source` is the number of the connection, for its turn
-    in the threads. If a row's batches give no message, the next fetch of its offset in `asked` begins after these.
+    `limit_bytes` bounds each batch, uncompressed, and ends a row. `source` is the number of the connection, for its
+    turn in the threads. If a row's batches give no message, the next fetch of its offset in `asked` begins after these.
     """
     magic = 0 if version < FIRST_MAGIC_1_VERSION else 1
     errors: list[ErrorCode] = []

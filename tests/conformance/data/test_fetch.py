@@ -106,8 +106,8 @@ def test_zstd_behind_another_codec(conversation: Conversation, version: int, off
     topic = conversation.topic("fetch-mixed")
     if fresh:
         for codec in ("gzip", "zstd", "gzip"):
-            batches = {topic: {0: batch(records(3), CODECS[codec])}}
-            conversation.client.call("Produce", 9, **produce_fields(9, batches))
+            fields = produce_fields(9, {topic: {0: batch(records(3), CODECS[codec])}})
+            conversation.client.call("Produce", 9, **fields)
     read(conversation, version, offset, name="fetch-mixed")
 
 
