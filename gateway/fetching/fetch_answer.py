@@ -11,6 +11,7 @@ from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import FetchResponse
 
 NO_RECORDS = RecordChunks((), 0)
+_NOTHING = object()
 
 
 _TopicResponse = FetchResponse.FetchableTopicResponse
@@ -64,26 +65,25 @@ class FetchAnswer(FetchResponse):
         self.node_endpoints = node_endpoints or []
 
 
-TopicAnswers = dict[str | uuid.UUID | None, TopicAnswer]
-"""The topics of an answer, by the names or ids of the request."""
-
-
 def group_by_topic(rows: Iterable[PartitionAnswer], *, by_id: bool) -> list[TopicAnswer]:
     """Rows under their topics, in the order of the request."""
-    topics: TopicAnswers = {}
+    topics: list[TopicAnswer] = []
     add_rows(topics, rows, by_id=by_id)
-    return list(topics.values())
+    return topics
 
 
-def add_rows(topics: TopicAnswers, rows: Iterable[PartitionAnswer], *, by_id: bool) -> None:
-    """Put rows under their topics."""
+def add_rows(topics: list[TopicAnswer], rows: Iterable[PartitionAnswer], *, by_id: bool) -> None:
+    """Add rows to the topics of an answer, which are named by their ids or names in the request.
+
+    As in Kafka, the order is kept: a topic is named again if others are in between. Clients use what comes first.
+    """
+    last = topics[-1].partitions[-1].fetched.topic if topics else _NOTHING
     for row in rows:
         key = row.fetched.topic
-        answer = topics.get(key)
-        if answer is None:
+        if key != last:
             if by_id:
-                answer = TopicAnswer("", key if isinstance(key, uuid.UUID) else None)
+                topics.append(TopicAnswer("", key if isinstance(key, uuid.UUID) else None))
             else:
-                answer = TopicAnswer(str(key), None)
-            topics[key] = answer
-        answer.partitions.append(row)
+                topics.append(TopicAnswer(str(key), None))
+            last = key
+        topics[-1].partitions.append(row)

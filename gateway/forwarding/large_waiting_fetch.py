@@ -12,7 +12,7 @@ import asyncio
 from coordinator.fleet.messages import Member
 from gateway.busy_time import run_part
 from gateway.fan_out import in_steps, sliced
-from gateway.fetching.fetch_answer import FetchAnswer, TopicAnswers, add_rows
+from gateway.fetching.fetch_answer import FetchAnswer, TopicAnswer, add_rows
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession, names_all, record_if_changed
 from gateway.forwarding.asked_fetches import AskedFetches
 from gateway.forwarding.waiting_fetch import Part, WaitingFetch
@@ -104,7 +104,7 @@ class LargeWaitingFetch(WaitingFetch):
         if self._is_outdated():
             return self._refusal()
         request, unread = self._call.request, self._fetches.unread
-        topics: TopicAnswers = {}
+        topics: list[TopicAnswer] = []
         by_id, held_bytes = self._call.version >= TOPIC_ID_VERSION, 0
         try:
             async for part in sliced(self._parts):
@@ -118,7 +118,7 @@ class LargeWaitingFetch(WaitingFetch):
                     add_rows(topics, [row], by_id=by_id)
         finally:
             unread.size_bytes -= held_bytes
-        return FetchAnswer(session_id=self._session_id, responses=list(topics.values()))
+        return FetchAnswer(session_id=self._session_id, responses=topics)
 
 
 def _no_wait() -> int:

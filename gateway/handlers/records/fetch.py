@@ -16,7 +16,7 @@ from gateway.errors import KafkaError, fetch_error_code
 from gateway.fan_out import Slices, in_steps, sliced
 from gateway.fetching.delayed_fetch import DelayedFetch, FetchParams, FetchPartitionState
 from gateway.fetching.down_conversion import down_convert_all, skip_empty_batches
-from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, TopicAnswers, add_rows
+from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, TopicAnswer, add_rows
 from gateway.fetching.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -194,7 +194,7 @@ def _respond(
 ) -> FetchAnswer:
     if session is not None and not session.is_at(call.request.session_epoch):
         return _outdated(session)
-    topics: TopicAnswers = {}
+    topics: list[TopicAnswer] = []
     endpoints: list[FetchResponse.NodeEndpoint] = []
     _show(call, session, parts, rows, topics, endpoints)
     return _answer(session, topics, endpoints)
@@ -208,7 +208,7 @@ async def _respond_in_slices(
     that is as if this answer had been a moment earlier."""
     if session is not None and not session.is_at(call.request.session_epoch):
         return _outdated(session)
-    topics: TopicAnswers = {}
+    topics: list[TopicAnswer] = []
     endpoints: list[FetchResponse.NodeEndpoint] = []
     done = 0
     async for some in in_steps(rows):
@@ -223,7 +223,7 @@ def _outdated(session: FetchSession) -> FetchAnswer:
 
 def _show(
     call: Call[FetchRequest], session: FetchSession | None, parts: Sequence[FetchPartitionState],
-    rows: Sequence[PartitionAnswer], topics: TopicAnswers, endpoints: list[FetchResponse.NodeEndpoint],
+    rows: Sequence[PartitionAnswer], topics: list[TopicAnswer], endpoints: list[FetchResponse.NodeEndpoint],
 ) -> None:  # fmt: skip
     """Add the rows that the client has to see to the topics of the answer."""
     if call.context.policy is not ALL_ALLOWED:
@@ -238,10 +238,10 @@ def _show(
 
 
 def _answer(
-    session: FetchSession | None, topics: TopicAnswers, endpoints: list[FetchResponse.NodeEndpoint]
+    session: FetchSession | None, topics: list[TopicAnswer], endpoints: list[FetchResponse.NodeEndpoint]
 ) -> FetchAnswer:
     session_id = session.session_id if session is not None else 0
-    return FetchAnswer(session_id=session_id, responses=list(topics.values()), node_endpoints=endpoints)
+    return FetchAnswer(session_id=session_id, responses=topics, node_endpoints=endpoints)
 
 
 def _hold(unread: Unread, size_bytes: int) -> None:
@@ -390,9 +390,9 @@ def _add_named(
 
 
 async def _refuse_all(call: Call, parts: list[FetchPartitionState]) -> Reply:
-    topics: TopicAnswers = {}
+    topics: list[TopicAnswer] = []
     async for some in in_steps(parts):
         rows = [PartitionAnswer(part.fetched, error_code=ErrorCode.UNKNOWN_SERVER_ERROR) for part in some]
         add_rows(topics, rows, by_id=call.version >= TOPIC_ID_VERSION)
     code = ErrorCode.UNKNOWN_SERVER_ERROR if call.version >= SESSION_VERSION else ErrorCode.NONE
-    return Reply(FetchAnswer(error_code=code, responses=list(topics.values())))
+    return Reply(FetchAnswer(error_code=code, responses=topics))

@@ -190,7 +190,8 @@ class Tails:
     ) -> tuple[list[Buffer], int]:
         """The frame of the response, and the size of its records. A session remembers it."""
         room, is_empty, size_bytes = self.max_bytes, True, 0
-        topics: dict[_TailTopic, list[FetchedRow]] = {}
+        topics: list[tuple[bytes, list[FetchedRow]]] = []
+        last = None
         for fetched, tail, end, start in found:
             read = NOTHING
             if fetched.offset < end:
@@ -201,9 +202,11 @@ class Tails:
                 size_bytes += read.size_bytes
             if session is None or session.answers(fetched, end, start, has_records=read.size_bytes > 0):
                 row = FetchedRow(fetched.partition, end, start, read.chunks, read.size_bytes)
-                topics.setdefault(tail.topic, []).append(row)
-        encoded = [(topic.encoded, rows) for topic, rows in topics.items()]
-        frame = self.rows.encode(correlation_id, self.session_id, encoded, read_committed=self.read_committed)
+                if tail.topic is not last:
+                    last = tail.topic
+                    topics.append((last.encoded, []))
+                topics[-1][1].append(row)
+        frame = self.rows.encode(correlation_id, self.session_id, topics, read_committed=self.read_committed)
         return frame, size_bytes
 
 

@@ -184,6 +184,20 @@ def test_response_limit_over_several_partitions(conversation: Conversation, vers
 
 
 @case("Fetch")
+@pytest.mark.parametrize("offset", [0, END])
+def test_topics_in_turns(conversation: Conversation, version: int, offset: int) -> None:
+    """The answer has the order of the request, also when the same fetch comes again."""
+    filled(conversation)
+    filled(conversation, LZ4, "fetch-third")
+    asked = [("fetch", 0), ("fetch-third", 0), ("fetch", 1), ("fetch-third", 1)]
+    at = END if version < 4 else offset  # converted records are compared by others
+    topics = [named(conversation, version, name, [fetch_partition(version, index, at)]) for name, index in asked]
+    for _ in range(3):
+        answer = conversation.call("Fetch", version, **fetch_fields(version, topics))
+        conversation.say([[each["partition_index"] for each in topic["partitions"]] for topic in answer["responses"]])
+
+
+@case("Fetch")
 def test_waits_in_vain(conversation: Conversation, version: int) -> None:
     filled(conversation)
     read(conversation, version, END, max_wait_ms=SHORT_WAIT_MS, min_bytes=1)
