@@ -25,9 +25,9 @@ from gateway.handlers.records.fetch import (
     SESSION_VERSION,
     TOPIC_ID_VERSION,
     forgotten_keys,
-    may_read,
     names_many,
 )
+from gateway.handlers.records.fetch_rights import may_read
 from gateway.requests.call import Call
 from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.routes import Leaders

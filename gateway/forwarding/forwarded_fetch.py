@@ -15,7 +15,8 @@ from gateway.fetching.fetch_session import FetchedPartition, FetchSession
 from gateway.forwarding.asked_fetches import Ask, AskedFetches
 from gateway.forwarding.large_waiting_fetch import LargeWaitingFetch
 from gateway.forwarding.waiting_fetch import Part, WaitingFetch
-from gateway.handlers.records.fetch import ISOLATION_LEVELS, RESOLVED_AT_ONCE, fetch, may_read, with_requested
+from gateway.handlers.records.fetch import ISOLATION_LEVELS, RESOLVED_AT_ONCE, fetch, with_requested
+from gateway.handlers.records.fetch_rights import may_read
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Unread

@@ -16,7 +16,8 @@ from gateway.fetching.fetch_answer import FetchAnswer, TopicAnswer, add_rows
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession, names_all, record_if_changed
 from gateway.forwarding.asked_fetches import AskedFetches
 from gateway.forwarding.waiting_fetch import Part, WaitingFetch
-from gateway.handlers.records.fetch import TOPIC_ID_VERSION, while_allowed
+from gateway.handlers.records.fetch import TOPIC_ID_VERSION
+from gateway.handlers.records.fetch_rights import while_allowed
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
 from protocol.kafka.messages.records import FetchRequest

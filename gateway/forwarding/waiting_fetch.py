@@ -9,8 +9,9 @@ from coordinator.fleet.messages import Member
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession, names_all, record_if_changed
 from gateway.forwarding.asked_fetches import AskedFetches
-from gateway.handlers.records.fetch import TOPIC_ID_VERSION, while_allowed
+from gateway.handlers.records.fetch import TOPIC_ID_VERSION
 from gateway.handlers.records.fetch_bounds import max_wait_ms, min_bytes
+from gateway.handlers.records.fetch_rights import while_allowed
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
 from protocol.kafka.errors import ErrorCode

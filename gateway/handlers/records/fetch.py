@@ -34,6 +34,7 @@ from gateway.handlers.records.fetch_bounds import (
     max_wait_ms,
     min_bytes,
 )
+from gateway.handlers.records.fetch_rights import is_of_a_replica, may_read, while_allowed
 from gateway.handlers.records.rack_readers import find_reader
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers, check_leader
@@ -42,7 +43,6 @@ from gateway.requests.cluster import Unread
 from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
-from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import FetchRequest, FetchResponse
 
@@ -173,21 +173,6 @@ def _params(call: Call[FetchRequest]) -> FetchParams:
     )
 
 
-def may_read(call: Call, topic: str) -> bool:
-    """If not, the denial is logged."""
-    allowed = call.context.policy.allows(AclOperation.READ, ResourceType.TOPIC, topic)
-    if not allowed:
-        call.audit_denied(AclOperation.READ, ResourceType.TOPIC, topic)
-    return allowed
-
-
-def while_allowed(call: Call, topic: str | None, row: PartitionAnswer) -> PartitionAnswer:
-    """The row, if the client may still read the topic: the fetch may have waited for long."""
-    if row.error_code or topic is None or may_read(call, topic):
-        return row
-    return PartitionAnswer(row.fetched, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-
-
 def _respond(
     call: Call[FetchRequest], parts: list[FetchPartitionState], session: FetchSession | None,
     rows: list[PartitionAnswer],
@@ -311,12 +296,6 @@ def _resolve(call: Call[FetchRequest], fetched: FetchedPartition) -> FetchPartit
     if fetched.max_bytes < 0:
         part.error = ErrorCode.UNKNOWN_SERVER_ERROR
     return part
-
-
-def is_of_a_replica(request: FetchRequest) -> bool:
-    """A broker names itself; from v15 on, in a tagged field."""
-    state = request.replica_state
-    return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
 
 
 def _check(call: Call[FetchRequest], topic: Topic, fetched: FetchedPartition) -> ErrorCode:

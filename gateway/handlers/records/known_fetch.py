@@ -20,8 +20,8 @@ from gateway.handlers.records.fetch import (
     RESOLVED_AT_ONCE,
     TOPIC_ID_VERSION,
     ZSTD_VERSION,
-    is_of_a_replica,
 )
+from gateway.handlers.records.fetch_rights import is_of_a_replica
 from gateway.handlers.records.tail_fetch import MAX_TAILS, NotAtTail, TailFetch, Tails
 from gateway.requests.call import Call
 from gateway.requests.context import RequestContext

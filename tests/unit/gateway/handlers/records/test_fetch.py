@@ -16,6 +16,7 @@ from gateway.requests.cluster import Unread
 from gateway.requests.context import Listener
 from gateway.requests.policy import ALL_ALLOWED, AllAllowed, Policy
 from gateway.requests.reply import Reply
+from protocol.kafka.acl import AclOperation
 from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.fetching.delayed_fetch_scene import FakeLog
 from tests.unit.gateway.requests.test_brokers import OWN, racked_fleet
@@ -37,7 +38,7 @@ async def row(reply: Reply) -> Any:
 
 def ask(
     offset: int, *, rack: str = "", opened: bool = True, doubtful: bool = False, max_wait_ms: int = 0,
-    policy: Policy = ALL_ALLOWED, partition: int = OWN,
+    policy: Policy = ALL_ALLOWED, partition: int = OWN, replica_id: int = -1,
 ) -> tuple[Reply, FakeLog]:  # fmt: skip
     log = FakeLog(9)
     log.start = SimpleNamespace(offset=5, refresh_ahead=Mock())
@@ -54,7 +55,7 @@ def ask(
     )  # fmt: skip
     request = SimpleNamespace(
         max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_epoch=-1, rack_id=rack,
-        replica_id=-1, replica_state=None,
+        replica_id=replica_id, replica_state=None,
     )  # fmt: skip
     context = SimpleNamespace(listener=Listener("inside"), policy=policy)
     call = SimpleNamespace(
@@ -126,3 +127,27 @@ async def test_a_right_is_lost_while_a_fetch_waits(opened: bool) -> None:
     denied = await row(reply)
     assert (denied.error_code, denied.records.size_bytes) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)
     assert denied.high_watermark == -1
+
+
+class Only(AllAllowed):
+    def __init__(self, operation: AclOperation) -> None:
+        self._operation = operation
+
+    def allows(self, operation: object, resource_type: object, name: str) -> bool:
+        return operation is self._operation
+
+
+@pytest.mark.parametrize(
+    ("operation", "replica_id", "expected"),
+    [
+        (AclOperation.READ, -1, ErrorCode.NONE),
+        (AclOperation.READ, 5, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (AclOperation.CLUSTER_ACTION, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (AclOperation.CLUSTER_ACTION, 5, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ],
+)
+async def test_who_fetches_as_a_broker_needs_the_right_of_brokers(
+    operation: AclOperation, replica_id: int, expected: ErrorCode
+) -> None:
+    reply, _ = ask(8, policy=Only(operation), replica_id=replica_id)
+    assert (await row(reply)).error_code == expected
