@@ -34,7 +34,7 @@ class Led(FakeFleet):
 class Logs:
     """Logs of partitions 0 to 2 and 9, each with new entries, behind the ports of the registry and of Pulsar."""
 
-    compacted_to = "-1:-1"
+    compacted_to = Position(-1, -1)
 
     def __init__(self) -> None:
         self.opened = {("t", number): self._opened(number) for number in (0, 1, 2, 9)}
@@ -60,8 +60,8 @@ class Logs:
 
     async def internal_stats(self, topic: str) -> Any:
         self.asked.append(topic)
-        cursors = {"__compaction": {"markDeletePosition": self.compacted_to}}
-        return SimpleNamespace(ledgers=self.ledgers, cursors=cursors, compacted_ledger=Ledger(-1, -1, -1))
+        never = Ledger(-1, -1, -1)
+        return SimpleNamespace(ledgers=self.ledgers, compacted_to=self.compacted_to, compacted_ledger=never)
 
 
 class FakeCleaner:
@@ -137,7 +137,7 @@ async def test_what_arrives_during_a_cleaning_is_not_clean(
 
     def arrives() -> None:
         logs.write(1, Ledger(2, entries, 1 << 30))
-        logs.compacted_to = f"2:{entries - 1}"
+        logs.compacted_to = Position(2, entries - 1)
 
     found = new_cleaning(logs, Metrics())
     FakeCleaner.meanwhile = staticmethod(arrives)
