@@ -27,18 +27,19 @@ from tests.integration.transactional_writers import check_transactions, writing
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 
-PARTITIONS, WRITERS, RESTARTS = 2, 2, 4
+PARTITIONS, WRITERS, RESTARTS = 2, 2, 2
 LATE_S = 4.0
 """Longer than the gateway waits for one entry from the admin API."""
 PAUSE_S = 3.0
 READ_S = 8.0
 NO_BROKER = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT}
+pytestmark = pytest.mark.timeout(600)  # each start of a gateway needs many answers
 
 
 class SlowAdminProxy(AdminProxy):
     """Some requests reach Pulsar late, and some answers come late."""
 
-    late_share = 0.3
+    late_share = 0.2
     chance = random.Random()
 
     def forward(

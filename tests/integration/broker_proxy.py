@@ -119,7 +119,7 @@ class LosingBrokerProxy(_Proxy):
 class SlowBrokerProxy(LosingBrokerProxy):
     """Some commands and answers come late, and with them all that follow on their connection."""
 
-    late_share = 0.01
+    late_share = 0.005
     chance = random.Random()
 
     async def _read_frame(self, source: Stream) -> tuple[bytes, bytes]:

@@ -30,7 +30,7 @@ async def handle(call: Call[AlterConfigsRequest]) -> AlterConfigsResponse:
 
 
 def is_wrong(call: Call[AlterConfigsRequest], resource: AlterConfigsRequest.AlterConfigsResource) -> bool:
-    """Whether the resource is refused, whoever asks."""
+    """Whether the resource is refused, whatever rights the client has."""
     try:
         _check(call, resource)
     except KafkaError:

@@ -47,7 +47,7 @@ async def handle(call: Call[IncrementalAlterConfigsRequest]) -> IncrementalAlter
 
 
 def is_wrong(call: Call[IncrementalAlterConfigsRequest], resource: _Resource) -> bool:
-    """Whether the resource is refused, whoever asks."""
+    """Whether the resource is refused, whatever rights the client has."""
     try:
         _check(call, resource)
     except KafkaError:
