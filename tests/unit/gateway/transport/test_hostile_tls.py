@@ -143,7 +143,7 @@ async def test_what_comes_behind_the_end_of_tls_is_not_kept(lab: Lab, monkeypatc
 async def test_host_names_that_are_not_ascii_fill_no_log(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Python cannot tell them to the gateway. It reports each on standard error, unless it is told where to."""
+    """Python cannot raise these errors. By default it writes a traceback of each to standard error."""
     monkeypatch.setattr(sys, "unraisablehook", logs.log_ignored)
     monkeypatch.setattr(logs, "_ignored", logs.SparseLog(structlog.get_logger(), lambda: 0.0))
     with capture_logs() as lines:
