@@ -41,7 +41,7 @@ nothing after that: no request, no line of its debug log. Without re-bootstrap, 
 know."""
 
 
-class _Client(threading.Thread):
+class Client(threading.Thread):
     """A thread whose exception is raised in the thread that joins it."""
 
     def __init__(self, name: str) -> None:
@@ -60,7 +60,7 @@ class _Client(threading.Thread):
         raise NotImplementedError
 
 
-class Writer(_Client):
+class Writer(Client):
     """Runs one transaction after the other, each with records for some of the partitions. A quarter of them is aborted.
     """
 
@@ -143,7 +143,7 @@ class Writer(_Client):
         return producer
 
 
-class Reader(_Client):
+class Reader(Client):
     """Reads all partitions with read_committed, from the beginning, until it is stopped."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, name: str) -> None:
@@ -158,7 +158,7 @@ class Reader(_Client):
             consumer.assign(self._assigned)
             while not self.stopping.is_set():
                 for message in consumer.consume(500, POLL_S):
-                    if _is_record(message):
+                    if is_record(message):
                         row = (message.partition() or 0, message.offset() or 0, message.value() or b"")
                         self.reads.append(Read(self.name, 1, *row))
         finally:
@@ -174,7 +174,7 @@ class Traffic:
         names = [f"{topic}-writer-{number}" for number in range(writers)]
         self.writers = [Writer(next(ways), topic, partitions, name, seed + at) for at, name in enumerate(names)]
         self.readers = [Reader(each, topic, partitions, f"reader {number}") for number, each in enumerate(bootstraps)]
-        self._clients: list[_Client] = [*self.writers, *self.readers]
+        self._clients: list[Client] = [*self.writers, *self.readers]
         self._bootstrap, self._topic, self._partitions = bootstraps[0], topic, partitions
 
     def __enter__(self) -> Traffic:
@@ -239,7 +239,7 @@ def read_rows(bootstrap: str, topic: str, partition: int, isolation: str) -> lis
         consumer.assign([TopicPartition(topic, partition, 0)])
         while time.monotonic() < deadline:
             for message in consumer.consume(1_000, POLL_S):
-                if _is_record(message):
+                if is_record(message):
                     found.append((message.offset() or 0, message.value() or b""))
                 elif (error := message.error()) and error.code() == KafkaError._PARTITION_EOF:
                     return found
@@ -281,7 +281,7 @@ def _reading(bootstrap: str) -> dict[str, Any]:
     }
 
 
-def _is_record(message: Message) -> bool:
+def is_record(message: Message) -> bool:
     """Accepts transient errors. Raises AssertionError for others."""
     error = message.error()
     if error is None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import itertools
-import subprocess
-import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,12 +18,10 @@ from tests.integration.servers import gateway_on, running
 from tests.integration.transactional import Transactions, read
 from tests.support.gateway_process import HOST, REPOSITORY, GatewayProcess
 from tests.support.names import unique_topic
+from tests.support.older_gateway import NotInThisCloneError, extract_sources
 from tests.support.raw_client import connected
 
 WITHOUT_TRANSACTIONS = "189b47dc8d689b075f7a7d205ae59a9b1099675c"
-PACKAGES = ("gateway", "coordinator", "protocol")
-NO_DOWNLOAD = ("-c", "protocol.allow=never")
-"""A partial clone would otherwise fetch missing files from its remote."""
 SOFTWARE = {"client_software_name": "raw", "client_software_version": "1"}
 TRANSACTION = 1
 NONE, COORDINATOR_NOT_AVAILABLE = 0, 15
@@ -36,15 +31,10 @@ PAUSE_S = 0.01
 
 @pytest.fixture(scope="module")
 def older_sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    archive = ["git", "-C", str(REPOSITORY), *NO_DOWNLOAD, "archive", WITHOUT_TRANSACTIONS, *PACKAGES]
     try:
-        found = subprocess.run(archive, capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip(f"the older gateways are commit {WITHOUT_TRANSACTIONS[:7]}, which is not in this clone")
-    folder = tmp_path_factory.mktemp("older")
-    with tarfile.open(fileobj=io.BytesIO(found.stdout)) as sources:
-        sources.extractall(folder, filter="data")
-    return folder
+        return extract_sources(WITHOUT_TRANSACTIONS, tmp_path_factory.mktemp("older"))
+    except NotInThisCloneError as error:
+        pytest.skip(str(error))
 
 
 def features(gateway: GatewayProcess) -> tuple[int, int]:
