@@ -8,8 +8,9 @@ class Plan:
     rounds: int = 3
     span_s: float = 1.2
     latency_s: float = 4.0
-    catch_up_bytes: int = 128 << 20
-    small_catch_up_batches: int = 40_000
+    catch_up_bytes: int = 512 << 20
+    small_catch_up_batches: int = 250_000
+    """So much that a read takes some tenths of a second: what comes before its first batch has a column of its own."""
     tool_records: int = 1_500_000
     tool_rounds: int = 2
     groups: int = 1_000

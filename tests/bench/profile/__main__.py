@@ -7,16 +7,16 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.profile.bounds import Measured, forwarding_costs, number, rates_without
 from tests.bench.profile.cases import GATEWAY, KAFKA, LEADER, PARTS, PULSAR, Case
-from tests.bench.profile.cores import CLIENT, Use, used
-from tests.bench.profile.samples import KINDS, Samples, sampled
+from tests.bench.profile.cores import CLIENT, used
+from tests.bench.profile.samples import KINDS, sampled
 from tests.bench.servers import running_servers
 from tests.support.report import REPORTS, head, table
 
 LONGEST = 8
 """The number of folders and of functions that are shown for each case."""
 PROCESSES = (CLIENT, GATEWAY, LEADER, PULSAR, KAFKA)
-Measured = tuple[Case, Use, dict[str, Samples]]
 
 
 def main() -> None:
@@ -53,6 +53,8 @@ def _markdown(measured: list[Measured], duration_s: float) -> str:
     cores = os.cpu_count()
     lines += ["## Processor time of each process, µs", "", *_costs(measured), ""]
     lines += [f"## Cores in use, of {cores}", "", *_cores(measured), ""]
+    lines += ["## Rates that a gateway without costs would reach", "", *rates_without(measured), ""]
+    lines += ["## CPU by a single address, of the leader's own address", "", *forwarding_costs(measured), ""]
     lines += ["## Processor time of the gateways by kind of work, µs", "", *_kinds(measured), ""]
     lines += ["## Processor time of the gateways outside the kernel, µs", "", *_longest(measured)]
     return "\n".join(lines).rstrip() + "\n"
@@ -61,10 +63,10 @@ def _markdown(measured: list[Measured], duration_s: float) -> str:
 def _costs(measured: list[Measured]) -> list[str]:
     rows = []
     for case, use, _ in measured:
-        costs = [_number(use.us_a_unit(name)) if name in use.user_s else "" for name in PROCESSES]
+        costs = [number(use.us_a_unit(name)) if name in use.user_s else "" for name in PROCESSES]
         all_us = sum(map(use.us_a_unit, use.user_s))
         possible = (os.cpu_count() or 1) / all_us * 1e6
-        rows.append([case.name, case.through, case.unit, *costs, *map(_number, (all_us, possible, use.done.a_second))])
+        rows.append([case.name, case.through, case.unit, *costs, *map(number, (all_us, possible, use.done.a_second))])
     headings = ("case", "through", "µs of each", *PROCESSES, "all", "a second at most", "a second")
     return table(headings, rows, texts=3)
 
@@ -82,9 +84,8 @@ def _kinds(measured: list[Measured]) -> list[str]:
     for case, use, by_process in measured:
         for name, samples in by_process.items():
             user_us = use.user_s[name] / use.done.units * 1e6
-            shares = [_number(user_us * samples.share(samples.kinds, kind)) for kind in KINDS]
-            kernel_us = use.system_s[name] / use.done.units * 1e6
-            rows.append([case.name, name, _number(use.us_a_unit(name)), _number(kernel_us), *shares])
+            shares = [number(user_us * samples.share(samples.kinds, kind)) for kind in KINDS]
+            rows.append([case.name, name, number(use.us_a_unit(name)), number(use.system_us(name)), *shares])
     return table(("case", "process", "all", "kernel", *KINDS), rows, texts=2)
 
 
@@ -96,13 +97,9 @@ def _longest(measured: list[Measured]) -> list[str]:
             cells = [case.name, name]
             for counts in (samples.rooms, samples.functions):
                 shares = [(user_us * samples.share(counts, each), each) for each, _ in counts.most_common(LONGEST)]
-                cells.append(", ".join(f"{_number(cost_us)} {each}" for cost_us, each in shares))
+                cells.append(", ".join(f"{number(cost_us)} {each}" for cost_us, each in shares))
             rows.append(cells)
     return table(("case", "process", "folders", "functions"), rows)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 HOW_TO_READ = """\
@@ -114,6 +111,12 @@ what is wanted. Client, gateway, Pulsar and Kafka share the cores of one machine
   is included: with 100 records a second, that counts.
 * **a second at most**: all cores of the machine, divided by what *all* processes need together. Where no core is idle,
   this is what binds the rate; elsewhere it is one process that uses a core, or the time of the way.
+* **without costs**: the rate at which all cores are busy if the gateway's CPU cost nothing, or only what the kernel
+  charges to it (*with the kernel's time only*), divided by the rate of the target beside it. Where this is below what
+  is wanted, no faster gateway reaches it on this machine. Where it is far above what is measured, cores are idle: the
+  time of the way binds.
+* **by a single address**: the CPU of the gateway that forwards and of the leader, and of both if forwarding took only
+  what the kernel charges for it; divided by that of a leader that clients reach directly.
 * **others**: other processes, and work of the kernel that it charges to no process.
 * **kernel**: system time of the process. The rest is its user time, divided like the samples that `py-spy` takes of
   the same case in one more run: by the innermost frame. So small figures are rough.

@@ -18,8 +18,8 @@ PRODUCE = ((10, 20), (160, 20), (160, 200), (1_000, 20))
 """Records of a batch, requests in flight."""
 BATCH_RECORDS = (10, 160, 1_000)
 SPAN_S, WARM_UP_S = 4.0, 0.3
-STORED_BYTES = 256 << 20
-STORED_SMALL_BATCHES = 40_000
+STORED_BYTES = Plan().catch_up_bytes
+STORED_SMALL_BATCHES = Plan().small_catch_up_batches
 TOOL_RECORDS = Plan().tool_records
 LATENCY_RATE, LATENCY_S = 100, 8.0
 PARTITIONS = 1_000

@@ -30,7 +30,11 @@ class Use(NamedTuple):
     system_s: dict[str, float]
 
     def us_a_unit(self, name: str) -> float:
-        return (self.user_s[name] + self.system_s.get(name, 0.0)) / self.done.units * 1e6
+        return self.user_s[name] / self.done.units * 1e6 + self.system_us(name)
+
+    def system_us(self, name: str) -> float:
+        """What the kernel charges to it for each unit."""
+        return self.system_s.get(name, 0.0) / self.done.units * 1e6
 
     def cores(self, name: str) -> float:
         return self.us_a_unit(name) * self.done.a_second / 1e6
