@@ -19,13 +19,13 @@ from gateway.pulsar.errors import (
     ListenerError,
     ProtocolError,
     PulsarError,
-    RequestTimeoutError,
     TopicClosedError,
     error_from_server,
 )
 from gateway.pulsar.handlers import ConsumerHandler, ProducerHandler
 from gateway.pulsar.keepalive import Keepalive
 from gateway.pulsar.login import auth_response, connect_command
+from gateway.pulsar.pending_requests import PendingRequests
 from gateway.pulsar.position import Position
 from gateway.pulsar.settings import PulsarSettings
 from protocol.framing import FrameReceiver
@@ -99,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._receiver = FrameReceiver(_shared_buffer, most_bytes, first_allocation_bytes=most_bytes)
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._requests: dict[int, asyncio.Future[BaseCommand]] = {}
+        self._requests = PendingRequests(address.url, settings.request_timeout_ms)
         self._last_id = 0
         self._outgoing: list[Buffer] = []
         self._conditions: set[Condition] = set()
@@ -109,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self._handlers = self._handler_table()
 
     def _handler_table(self) -> dict[int, Handler]:
-        types = BaseCommand
+        types, answered = BaseCommand, self._requests.answered
         return {
             types.MESSAGE: self._on_message,
             types.SEND_RECEIPT: self._on_send_receipt,
@@ -120,16 +120,12 @@ class Connection(asyncio.BufferedProtocol):
             types.CONNECTED: self._on_connected,
             types.AUTH_CHALLENGE: self._on_auth_challenge,
             types.ERROR: self._on_error,
-            types.SUCCESS: lambda c, *_: self._answer(c.success.request_id, c),
-            types.PRODUCER_SUCCESS: lambda c, *_: self._answer(c.producer_success.request_id, c),
-            types.LOOKUP_RESPONSE: lambda c, *_: self._answer(c.lookup_topic_response.request_id, c),
-            types.PARTITIONED_METADATA_RESPONSE: (
-                lambda c, *_: self._answer(c.partition_metadata_response.request_id, c)
-            ),
-            types.GET_LAST_MESSAGE_ID_RESPONSE: (
-                lambda c, *_: self._answer(c.get_last_message_id_response.request_id, c)
-            ),
-            types.ACK_RESPONSE: lambda c, *_: self._answer(c.ack_response.request_id, c),
+            types.SUCCESS: lambda c, *_: answered(c.success.request_id, c),
+            types.PRODUCER_SUCCESS: lambda c, *_: answered(c.producer_success.request_id, c),
+            types.LOOKUP_RESPONSE: lambda c, *_: answered(c.lookup_topic_response.request_id, c),
+            types.PARTITIONED_METADATA_RESPONSE: lambda c, *_: answered(c.partition_metadata_response.request_id, c),
+            types.GET_LAST_MESSAGE_ID_RESPONSE: lambda c, *_: answered(c.get_last_message_id_response.request_id, c),
+            types.ACK_RESPONSE: lambda c, *_: answered(c.ack_response.request_id, c),
         }
 
     # Called by the owner.
@@ -175,20 +171,8 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self.state is ConnectionState.CLOSED:
             raise ConnectionLostError(f"connection to {self.address.url} is closed")
-        future: asyncio.Future[BaseCommand] = self._loop.create_future()
-        self._requests[request_id] = future
         self.send_command(command)
-        timer = self._loop.call_later(self._settings.request_timeout_ms / 1000, self._unanswered, future, command.type)
-        try:
-            return await future
-        finally:
-            timer.cancel()
-            self._requests.pop(request_id, None)
-
-    def _unanswered(self, future: asyncio.Future[BaseCommand], command_type: int) -> None:
-        if not future.done():
-            name = BaseCommand.Type.Name(command_type)
-            future.set_exception(RequestTimeoutError(f"{self.address.url} did not answer {name} in time"))
+        return await self._requests.answer(request_id, command.type)
 
     def close(self, error: PulsarError) -> None:
         """Close the connection at once. Every request, producer and consumer on it gets `error`.
@@ -213,9 +197,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._ready.done():
             self._ready.set_exception(error)
             self._ready.exception()  # possibly nobody waits for it
-        for future in self._requests.values():
-            if not future.done():
-                future.set_exception(error)
+        self._requests.fail_all(error)
         handlers: list[ProducerHandler | ConsumerHandler] = [*self.producers.values(), *self.consumers.values()]
         self.producers.clear()
         self.consumers.clear()
@@ -395,14 +377,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.state is ConnectionState.HANDSHAKE:
             self.close(error)
             return
-        future = self._requests.get(command.error.request_id)
-        if future is not None and not future.done():
-            future.set_exception(error)
-
-    def _answer(self, request_id: int, command: BaseCommand) -> None:
-        future = self._requests.get(request_id)
-        if future is not None and not future.done():  # otherwise the answer came too late
-            future.set_result(command)
+        self._requests.failed(command.error.request_id, error)
 
 
 def _discard_unsent(transport: asyncio.Transport) -> None:
