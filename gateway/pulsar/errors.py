@@ -130,8 +130,14 @@ REFUSED_SENDS: frozenset[int] = frozenset({
 log."""
 
 
+_TOO_LARGE = "maximum message size"
+"""In the message of NotAllowedError: an entry that is larger than the policies of its topic allow."""
+
+
 def error_from_server(code: int, message: str) -> PulsarError:
     """The exception for an error code of the protocol. An unknown code gives a PulsarError, which is not retriable."""
+    if code == ServerError.NotAllowedError and _TOO_LARGE in message:
+        return MessageTooLargeError(message)
     known = code in ServerError.values()
     name = ServerError.Name(ServerError.ValueType(code)) if known else str(code)
     return _BY_SERVER_ERROR.get(code, PulsarError)(f"{name}: {message}")

@@ -20,7 +20,7 @@ from gateway.log.entries.message_entry import EncodedEntry, encode_entry
 from gateway.log.transactions.checkpoints import NextTag
 from gateway.log.writing.pending_batch import PendingBatch, SentEntry
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.errors import ConnectionLostError, PulsarError
+from gateway.pulsar.errors import ConnectionLostError, MessageTooLargeError, PulsarError, RetriableError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import METADATA_BYTES, Producer
 from protocol.kafka.batch import parse_header
@@ -36,6 +36,10 @@ LARGE_BATCH_BYTES = 16 * 1024
 MAX_LOSSES = 5
 """After so many producers that were lost with a batch as the first one that they had not written, it is not sent again:
 brokers may close the connection because of it. What waits behind it would not be written either."""
+
+
+class TooLargeTogetherError(RetriableError):
+    """Batches that shared an entry were refused, and may be written when they are sent again."""
 
 
 class AppendListener(Protocol):
@@ -66,6 +70,8 @@ class Appender:
         self._may_send_idempotent = may_send_idempotent
         self._listener = listener
         self._is_compacted = is_compacted
+        self._max_entry_bytes = limits.append_max_entry_bytes
+        """Batches that share an entry have at most this size together."""
         self._queue: list[PendingBatch] = []
         self._queued_bytes = 0
         self._in_flight: dict[int, SentEntry] = {}
@@ -212,7 +218,7 @@ class Appender:
         queue, first = self._queue, self._queue[0]
         count, size_bytes = 1, first.size_bytes
         if len(queue) > 1:
-            max_bytes = min(self._limits.append_max_entry_bytes, self.producer.max_message_bytes - METADATA_BYTES)
+            max_bytes = min(self._max_entry_bytes, self.producer.max_message_bytes - METADATA_BYTES)
             for batch in islice(queue, 1, None):
                 if size_bytes + batch.size_bytes > max_bytes or not _alike(batch, first):
                     break
@@ -264,8 +270,15 @@ class Appender:
     def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
         sent = self._forget(sequence_id)
         if sent is not None:
+            if isinstance(error, MessageTooLargeError) and len(sent.batches) > 1:
+                error = self._too_large(sent)
             self._listener.entry_refused(sent, error)
         self._pump()
+
+    def _too_large(self, sent: SentEntry) -> PulsarError:
+        """The topic has a limit of its own, which no answer of the broker names. Each batch may be within it."""
+        self._max_entry_bytes = min(self._max_entry_bytes, len(sent.data) // 2)
+        return TooLargeTogetherError(f"{len(sent.batches)} batches were too large together")
 
     def on_producer_closed(self, error: PulsarError) -> None:
         self._lost, self.producer = self.producer or self._lost, None

@@ -15,6 +15,7 @@ from gateway.log.opening_turns import HOLD_AGAIN_S, OpeningTurns
 from gateway.log.patience import MAX_PATIENCE_S, Patience
 from gateway.log.writing.appender import Appender
 from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames, fence_writers
+from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.producer import Producer
@@ -24,6 +25,7 @@ AGAIN_S, AGAIN_MAX_S = 0.05, 1.0
 """The pauses before another producer is opened because the new one was lost at once."""
 
 log = structlog.get_logger()
+failures = SparseLog(log, lines=LINES_PER_S)
 
 
 class ProducerSupply:
@@ -136,7 +138,7 @@ class ProducerSupply:
     def _failed(self, error: Exception) -> None:
         if self._stopped:
             return
-        log.warning("cannot write", topic=self._topic, error=str(error))
+        failures.warning("cannot write", topic=self._topic, error=str(error))
         self._appender.fail_queued(error)
         if self._appender.predecessor is not None and not self._appender.idle:
             asyncio.get_running_loop().call_later(RETRY_S, self.lost, error)

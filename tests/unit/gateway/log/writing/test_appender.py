@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.config.limits import MIB, Limits
-from gateway.errors import KafkaError
+from gateway.errors import KafkaError, error_code
 from gateway.log.entries.message_entry import EncodedEntry, encode_record
 from gateway.log.transactions.checkpoints import Tag
 from gateway.log.writing.appender import UNANSWERED_S, Appender
@@ -21,6 +21,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import ConnectionLostError, MessageTooLargeError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
+from protocol.kafka.errors import ErrorCode
 from protocol.kafka.records import Record, encode_batch
 from protocol.pulsar.frames import encode_metadata_properties
 
@@ -48,6 +49,7 @@ class FakeLog:
         self.limits, self.metrics = Limits(**limits), Metrics()
         self.written: list[bytes] = []
         self.refused: list[bytes] = []
+        self.errors: list[Exception] = []
         self.leads = True
 
     def may_send_idempotent(self) -> bool:
@@ -58,6 +60,7 @@ class FakeLog:
 
     def entry_refused(self, sent: SentEntry, error: Exception) -> None:
         self.refused += [bytes(batch.data) for batch in sent.batches]
+        self.errors.append(error)
 
     def producer_lost(self, error: PulsarError) -> None:
         pass
@@ -279,3 +282,15 @@ async def test_batches_do_not_wait_for_the_connection_of_a_lost_producer() -> No
     successor.connection.writable_event.set()
     await turn()
     assert successor.sent == [b"1"]
+
+
+async def test_a_topic_that_allows_less_gets_smaller_entries() -> None:
+    scene = Scene()
+    scene.append(b"a" * 500, b"b" * 500, b"c" * 500, b"d" * 500)
+    await turn()
+    scene.appender.on_send_error(0, MessageTooLargeError("more than the topic allows"))
+    assert len(scene.log.refused) == 4
+    assert [error_code(error) for error in scene.log.errors] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    scene.append(b"a" * 500, b"b" * 500, b"c" * 500, b"d" * 500)
+    await turn()
+    assert [len(data) for data in scene.producer.sent] == [2_000, 1_000, 1_000]
