@@ -19,7 +19,8 @@ ROOT = "root"
 
 class SecuredPulsar(TlsPulsar):
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, super_users=(ROOT, BROKER))
+        settings = {"forceDeleteNamespaceAllowed": "true"}
+        super().__init__(folder, super_users=(ROOT, BROKER), more_settings=settings)
 
     @property
     def root(self) -> Admin:
