@@ -40,6 +40,7 @@ _BY_EXCEPTION: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (pulsar.MessageTooLargeError, ErrorCode.MESSAGE_TOO_LARGE),
     (pulsar.TopicNotFoundError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (pulsar.TopicTerminatedError, ErrorCode.POLICY_VIOLATION),
+    (pulsar.NotAuthenticatedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),  # the client has done nothing wrong
     (pulsar.NotAuthorizedError, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     (pulsar.NotAllowedError, ErrorCode.POLICY_VIOLATION),
     (pulsar.ProducerFencedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),

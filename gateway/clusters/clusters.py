@@ -9,7 +9,7 @@ requests of other gateways, which send reminders while they use the cluster. Clu
 | opening | its first client arrives, or the last failure is old enough | waits with all others |
 | failed | its namespaces cannot be used | is refused |
 | open | its namespaces can be used | is served; its coordinators may still be loading |
-| closing | nobody has used it during the idle time | waits until it is closed, and then opened again |
+| closing | nobody has used it for the idle time, or Pulsar has lost it | waits for that, then opens it again |
 """
 
 from __future__ import annotations
@@ -262,13 +262,18 @@ class Clusters:
         while True:
             await asyncio.sleep(CHECK_S)
             for name in [*self._made]:
-                if self._is_used(name):
+                if name in self._open and self._made[name].is_deleted:
+                    self._start_closing(name, "deleted")
+                elif self._is_used(name):
                     self._asked_s[name] = self._used_s[name] = _now()
                 elif name not in self._opening and _now() - self._asked_s.get(name, 0) > self._idle_s:
                     self._start_closing(name)
 
-    def _start_closing(self, name: str) -> None:
-        """A later request opens the cluster again, after it is closed."""
+    def _start_closing(self, name: str, why: str = "unused") -> None:
+        """A later request opens the cluster again, after it is closed.
+
+        This makes anew what a deleted cluster lacks, and nobody keeps rights that were deleted with it.
+        """
         services, view = self._made.pop(name), self._views.pop(name)
         for known in (self._open, self._asked_s, self._used_s, self._opened_s):
             known.pop(name, None)
@@ -279,7 +284,7 @@ class Clusters:
         self.end_connections(services.served.cluster)
         closing = self._closing[name] = run_once("closing of a cluster", self._close(name, services, view))
         closing.add_done_callback(lambda task: self._closing.pop(name, None))
-        log.info("cluster closed: unused", cluster=name, bytes_in=usage.bytes_in, bytes_out=usage.bytes_out)
+        log.info(f"cluster closed: {why}", cluster=name, bytes_in=usage.bytes_in, bytes_out=usage.bytes_out)
 
     async def _close(self, name: str, services: ClusterServices, view: ClusterView) -> None:
         try:

@@ -175,6 +175,11 @@ class ClusterServices:
         return self._transactions.count_open() > 0
 
     @property
+    def is_deleted(self) -> bool:
+        """True if the cluster's system namespace was deleted, or what administrators had set."""
+        return self.security.is_deleted
+
+    @property
     def load_failure(self) -> str | None:
         """Why groups or transactions are not served, if the last attempt to load them failed."""
         return self._groups.coordinators.load_failure or self._transactions.coordinators.load_failure

@@ -110,8 +110,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         if not self._owner.opened(self):
             self.end("too many connections")
-        elif self._proxy_header is not None and not (peer and self._proxy_header.may_come_from(peer[0])):
-            self.end("not a trusted proxy")
+        elif self._proxy_header is not None and (refusal := self._proxy_header.refusal(peer)) is not None:
+            self.end(refusal)
         elif self._pipeline.memory.budget.exhausted:
             self._loop.call_soon(self.regulate_reading)  # reading begins after this call
         if self._proxy_header is None and self._connects_too_often():

@@ -67,6 +67,10 @@ class NotAuthorizedError(PulsarError):
     """The credentials are wrong, or do not allow the request."""
 
 
+class NotAuthenticatedError(NotAuthorizedError):
+    """The broker does not know the role: for instance, the token has expired, and its file is not renewed yet."""
+
+
 class ProducerFencedError(PulsarError):
     """A newer exclusive producer has taken the topic."""
 
@@ -103,7 +107,7 @@ _BY_SERVER_ERROR: dict[int, type[PulsarError]] = {
     ServerError.UnknownError: UnknownBrokerError,
     ServerError.MetadataError: BrokerPersistenceError,
     ServerError.PersistenceError: BrokerPersistenceError,
-    ServerError.AuthenticationError: NotAuthorizedError,
+    ServerError.AuthenticationError: NotAuthenticatedError,
     ServerError.AuthorizationError: NotAuthorizedError,
     ServerError.ConsumerBusy: ConsumerBusyError,
     ServerError.ServiceNotReady: ServiceNotReadyError,

@@ -1,5 +1,6 @@
 """Settings for Pulsar: addresses, login, and limits."""
 
+import re
 from pathlib import Path
 from typing import Self
 
@@ -7,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 from gateway.backoff import Backoff
 
+_TOKEN = re.compile(rb"[!-~]+")
+"""What a header of HTTP can contain."""
 JITTER = 0.2
 """The share by which pauses vary: gateways that lost the same broker do not all reconnect at the same time."""
 _SERVICE_SCHEMES = ("pulsar://", "pulsar+ssl://")
@@ -97,7 +100,11 @@ class PulsarSettings(BaseModel):
         return [f"{scheme}://{host}" for host in hosts.split(",")]
 
     def read_token(self) -> str | None:
-        """The token for the login, None without authentication. Reads a small file. Raises OSError."""
+        """The token for the login, None without authentication. Reads a small file. Raises OSError, also if the file
+        contains something else: it may be renewed just now."""
         if self.token_file is not None:
-            return self.token_file.read_text().strip()
+            token = self.token_file.read_bytes().strip()
+            if not _TOKEN.fullmatch(token):
+                raise OSError(f"{self.token_file} does not contain a token")
+            return token.decode()
         return None if self.token is None else self.token.get_secret_value()

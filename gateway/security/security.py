@@ -108,6 +108,11 @@ class Security:
         return self._log.unread_s
 
     @property
+    def is_deleted(self) -> bool:
+        """Someone has deleted the settings, and with them usually the cluster."""
+        return self._log.is_deleted
+
+    @property
     def forms(self) -> FormCounts:
         return self.state.forms
 

@@ -23,7 +23,7 @@ from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.admin.topics import TopicPolicy
 from gateway.pulsar.client import PulsarClient
-from gateway.pulsar.errors import PulsarError, RequestTimeoutError
+from gateway.pulsar.errors import PulsarError, RequestTimeoutError, TopicNotFoundError
 from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import STALLED_S, Producer
@@ -70,6 +70,8 @@ class SecurityLog:
         self.loaded = asyncio.Event()
         """Set when the state is complete. It stays set: a gateway that loses its connection continues with the known
         state."""
+        self.is_deleted = False
+        """The topic was deleted after it had been loaded, and with it what the state contains."""
         self._client = client
         self._admin = admin
         self._namespace = namespace
@@ -169,6 +171,7 @@ class SecurityLog:
                 await self._read_on()
             except (PulsarError, TimeoutError, UnreadableRecordError) as error:
                 log.warning("cannot read the security log", error=str(error) or type(error).__name__)
+                self.is_deleted = self.is_deleted or (self.loaded.is_set() and _says_missing(error))
             await asyncio.sleep(PAUSE_S)
 
     async def _has_missed_entries(self) -> bool:
@@ -280,6 +283,11 @@ class SecurityLog:
         size_bytes = sum(len(value) for _, value in messages)
         taken = TakenSnapshot(behind, int(time.time() * 1000), size_bytes)
         await self._trimming_cursor.move(taken)
+
+
+def _says_missing(error: Exception) -> bool:
+    """The topic does not exist, or its namespace does not."""
+    return isinstance(error, TopicNotFoundError) or (isinstance(error, AdminError) and error.not_found)
 
 
 def _entries(messages: Sequence[bytes]) -> list[list[bytes]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.config.listeners import Networks
 from protocol.proxy.header import MAX_HEADER_BYTES, ProxyHeader, parse_proxy_header
@@ -27,7 +28,13 @@ class AwaitedProxyHeader:
     def begun(self) -> bool:
         return bool(self._data)
 
-    def may_come_from(self, host: str) -> bool:
+    def refusal(self, peer: Sequence[Any] | None) -> str | None:
+        """Why no header is accepted from this peer. The system does not name one that has reset the connection."""
+        if not peer or not peer[0]:
+            return "reset before it was accepted"
+        return None if self._is_trusted(peer[0]) else "not a trusted proxy"
+
+    def _is_trusted(self, host: str) -> bool:
         address = ip_address(host.partition("%")[0])
         address = getattr(address, "ipv4_mapped", None) or address
         return any(address in network for network in self._trusted)

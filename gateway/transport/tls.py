@@ -94,8 +94,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._arrive(host)
             if self._opens:
                 self._advance()
-        elif not (host and self._proxy_header.may_come_from(host)):
-            self._refuse("not a trusted proxy")
+        elif (refusal := self._proxy_header.refusal(peer)) is not None:
+            self._refuse(refusal)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Read no more than the carried connection accepts: data that stays in this class is not counted anywhere."""

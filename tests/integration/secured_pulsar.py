@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pulsar
 from pydantic import SecretStr
@@ -19,7 +21,8 @@ ROOT = "root"
 
 class SecuredPulsar(TlsPulsar):
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, super_users=(ROOT, BROKER))
+        settings = {"forceDeleteNamespaceAllowed": "true"}
+        super().__init__(folder, super_users=(ROOT, BROKER), more_settings=settings)
 
     @property
     def root(self) -> Admin:
@@ -33,8 +36,11 @@ class SecuredPulsar(TlsPulsar):
 
     def create_tenant(self, name: str, *administrators: str) -> None:
         """Gateways are administrators of the tenant, and these roles are, too."""
-        roles = {"adminRoles": [GATEWAY, *administrators], "allowedClusters": ["standalone"]}
-        self.root.call("PUT", f"tenants/{name}", roles)
+        self.root.call("PUT", f"tenants/{name}", _tenant(administrators))
+
+    def set_administrators(self, tenant: str, roles: Sequence[str]) -> None:
+        """Besides the gateways."""
+        self.root.call("POST", f"tenants/{tenant}", _tenant(roles))
 
     def native_client(self) -> pulsar.Client:
         """Pulsar's own client, as a super user."""
@@ -49,3 +55,7 @@ class SecuredPulsar(TlsPulsar):
             service_url=self.service_url, admin_url=self.admin_url, token=SecretStr(self.security.token(role)),
             tls_trust_certs=self.security.authority, operation_timeout_ms=60_000,
         )  # fmt: skip
+
+
+def _tenant(administrators: Sequence[str]) -> dict[str, Any]:
+    return {"adminRoles": [GATEWAY, *administrators], "allowedClusters": ["standalone"]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from deploy.local.standalone import PulsarStandalone
 
 
 class TlsPulsar(PulsarStandalone):
-    def __init__(self, folder: Path, super_users: Sequence[str] = (BROKER, GATEWAY)) -> None:
+    def __init__(
+        self, folder: Path, super_users: Sequence[str] = (BROKER, GATEWAY), more_settings: Mapping[str, str] = {}
+    ) -> None:
         self.security = LocalSecurity(folder / "security")
         self._ports_tls = free_port(), free_port()
         issued = self.security.server_certificate("127.0.0.1")
@@ -21,6 +23,7 @@ class TlsPulsar(PulsarStandalone):
             "tlsCertificateFilePath": str(issued.certificate), "tlsKeyFilePath": str(issued.key),
         }  # fmt: skip
         settings = self.security.pulsar_settings | {"superUserRoles": ",".join(super_users)} | tls
+        settings |= more_settings
         super().__init__(folder / "data", settings=settings, token=self.security.token(super_users[0]))
 
     @property

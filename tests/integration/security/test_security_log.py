@@ -103,6 +103,19 @@ async def until_written(one: Member, acl: Acl) -> None:
                 await asyncio.sleep(0.1)
 
 
+async def test_what_is_deleted_is_noticed_and_what_moves_is_not_deleted(
+    secured_pulsar: SecuredPulsar, namespace: str
+) -> None:
+    async with member(secured_pulsar, namespace) as one, member(secured_pulsar, namespace) as other:
+        await one.write(ACL)
+        await next_ledger(one)
+        await until_written(one, ACL._replace(name="later"))
+        await until(lambda: one.records() == other.records())
+        assert not one.log.is_deleted and not other.log.is_deleted
+        await asyncio.to_thread(secured_pulsar.root.call, "DELETE", f"namespaces/{namespace}?force=true")
+        await until(lambda: one.log.is_deleted and other.log.is_deleted)
+
+
 async def test_a_snapshot_replaces_the_records_before_it(secured_pulsar: SecuredPulsar, namespace: str) -> None:
     async with member(secured_pulsar, namespace) as one:
         await one.write(ACL)

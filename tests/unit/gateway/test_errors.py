@@ -9,6 +9,8 @@ from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.errors import (
     ClientClosedError,
     ConnectionLostError,
+    NotAuthenticatedError,
+    NotAuthorizedError,
     ProducerFencedError,
     RequestTimeoutError,
     TopicTerminatedError,
@@ -30,6 +32,8 @@ from protocol.kafka.errors import ErrorCode
         (AdminError(404, "Topic partitions were not yet created"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (ClientClosedError("the log is closed"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (AdminError(403, "forbidden"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (NotAuthenticatedError("the gateway's token has expired"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (NotAuthorizedError("the gateway's role lacks a right"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         (TimeoutError(), ErrorCode.REQUEST_TIMED_OUT),
         (ZeroDivisionError(), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],

@@ -45,7 +45,7 @@ class FakeServices:
     def __init__(self, config: Config, fleet: Any, parts: Any, name: str) -> None:
         self.name = name
         self.served = ServedCluster(cast(Cluster, SimpleNamespace(name=name, usage=Usage())))
-        self.started = self.stopped = self.is_busy = False
+        self.started = self.stopped = self.is_busy = self.is_deleted = False
         self.may_stop = asyncio.Event()
         self.may_stop.set()
         self.answers = True

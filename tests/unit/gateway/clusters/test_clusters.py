@@ -289,6 +289,23 @@ async def test_one_that_is_used_stays(scene: Scene, time: Time, by: str) -> None
     await scene.clusters.stop()
 
 
+async def test_one_that_was_deleted_is_closed_although_it_is_used(scene: Scene, time: Time) -> None:
+    """Who connects next gets what is there then, and none of the rights that were there before."""
+    scene.clusters.start()
+    ended: list[Cluster] = []
+    scene.clusters.end_connections = ended.append
+    served = await scene.clusters.open("acme/x")
+    services = FakeServices.made[0]
+    served.cluster.usage.connections, services.is_busy = 1, True
+    services.is_deleted = True
+    await time.pass_(1)
+    assert ended == [served.cluster] and services.stopped
+    again = await scene.clusters.open("acme/x")
+    await time.pass_(1)
+    assert again is not served and ended == [served.cluster] and len(scene.prepared) == 2
+    await scene.clusters.stop()
+
+
 async def test_a_client_that_connects_while_it_is_closed_has_it_opened_again(scene: Scene, time: Time) -> None:
     """When the old services are closed: both would write the same logs. Usage is counted on."""
     scene.clusters.start()

@@ -129,8 +129,8 @@ class FakeDispatcher:
 
 
 class FakeTransport(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__({"peername": ("127.0.0.1", 5)})
+    def __init__(self, peer: tuple[str, int] | None = ("127.0.0.1", 5)) -> None:
+        super().__init__({"peername": peer})
         self.written = bytearray()
         self.reading, self.closing, self.aborted = True, False, False
 

@@ -19,6 +19,7 @@ from tests.unit.gateway.network.virtual_loop import VirtualLoop
 from tests.unit.gateway.network.whole_client import APIS, PLAIN, WholeClient
 from tests.unit.gateway.network.whole_forms import Form, contexts, renewed, some_form
 from tests.unit.gateway.network.whole_gateway import WholeGateway
+from tests.unit.gateway.network.whole_logins import some_way
 
 STEPS = 40
 MAX_CLIENTS = 6
@@ -30,11 +31,12 @@ AT_THE_END_S = 300.0
 
 
 class History:
-    def __init__(self, random: Random, *, any_form: bool) -> None:
-        """With `any_form`, clients may use TLS, and come with PROXY headers."""
+    def __init__(self, random: Random, *, any_form: bool, any_login: bool) -> None:
+        """With `any_form`, clients may use TLS, and come with PROXY headers; with `any_login`, they use tokens, log in
+        in several ways, and as others than before."""
         self.random = random
         self.gateway = WholeGateway(random)
-        self.any_form = any_form
+        self.any_form, self.any_login = any_form, any_login
         self.tls_share = random.choice([0, 0.5, 1]) if any_form else 0
         self.contexts = contexts() if any_form else []
         self.clients: list[WholeClient] = []
@@ -74,7 +76,7 @@ class History:
     def step_of(self, client: WholeClient, drawn: float) -> None:
         random = self.random
         if drawn < 0.22:
-            client.log_in(right=random.random() < 0.9)
+            client.log_in(right=random.random() < (0.6 if self.any_login and client.knows_login else 0.9))
         elif drawn < 0.7:
             for _ in range(random.choice([1, 1, 3, 8, 70])):
                 client.ask(random.choice(APIS))
@@ -99,7 +101,8 @@ class History:
         random = self.random
         form = self.some_form() if self.any_form else PLAIN
         logs_in, host = random.random() < 0.6, random.choice(HOSTS)
-        client = WholeClient(self.gateway, random, logs_in=logs_in, host=host, form=form)
+        way = some_way(random) if self.any_login else None
+        client = WholeClient(self.gateway, random, logs_in=logs_in, host=host, form=form, way=way)
         self.clients.append(client)
         if random.random() < 0.8:
             client.log_in(right=random.random() < 0.95)
@@ -129,15 +132,15 @@ class History:
         assert loop.failures == []
 
 
-def run_history(seed: int, *, any_form: bool) -> None:
+def run_history(seed: int, *, any_form: bool = False, any_login: bool = False) -> None:
     random = Random(seed)
     loop = VirtualLoop(random)
     with loop.as_the_clock(), asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(_run(random, any_form=any_form))
+        runner.run(_run(random, any_form=any_form, any_login=any_login))
 
 
-async def _run(random: Random, *, any_form: bool) -> None:
-    await History(random, any_form=any_form).run()
+async def _run(random: Random, *, any_form: bool, any_login: bool) -> None:
+    await History(random, any_form=any_form, any_login=any_login).run()
 
 
 def seeds(usual: list[int]) -> list[int]:
@@ -155,10 +158,16 @@ def _hash_passwords_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", seeds([*range(80), *FOUND]))
 def test_any_history(seed: int) -> None:
-    run_history(seed, any_form=False)
+    run_history(seed)
 
 
 @pytest.mark.parametrize("seed", seeds([*range(60)]))
 def test_any_history_with_tls_and_proxies(seed: int) -> None:
     """Half-closed TLS, small records, new keys in between, and headers in pieces or of the wrong kind."""
     run_history(seed, any_form=True)
+
+
+@pytest.mark.parametrize("seed", seeds([*range(80)]))
+def test_any_history_of_logins(seed: int) -> None:
+    """Tokens that expire soon, or while others are verified; logins without headers, and as another user."""
+    run_history(seed, any_login=True)

@@ -7,6 +7,7 @@ import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Network
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -15,12 +16,12 @@ from hypothesis import strategies as st
 from gateway.config.gateway_config import FORWARDING_LISTENER
 from gateway.config.limits import MIB
 from gateway.config.listeners import LOOPBACK
-from gateway.network.connection import READ_BUFFER_BYTES
+from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.requests.context import Listener
 from protocol.framing import DIRECT_READ_BYTES
 from protocol.proxy.header import Endpoint, encode_gateway_header
 from tests.unit.event_loop import let_callbacks_run
-from tests.unit.gateway.network.connection_harness import Conversation, frame
+from tests.unit.gateway.network.connection_harness import LISTENER, Conversation, FakeTransport, frame
 
 
 async def test_frames_may_be_cut_anywhere() -> None:
@@ -53,6 +54,17 @@ async def test_an_untrusted_proxy_is_not_listened_to() -> None:
     conversation.connection.get_buffer(-1)[:4] = b"PROX"
     conversation.connection.buffer_updated(4)
     assert conversation.dispatcher.begun == []
+
+
+async def test_a_reset_connection_is_not_reported_as_one_of_an_untrusted_proxy() -> None:
+    """The system does not know any more where it came from."""
+    conversation = Conversation()
+    connection = KafkaConnection(cast(Owner, conversation.server), LISTENER, proxies=LOOPBACK)
+    transport = FakeTransport(peer=None)
+    connection.connection_made(transport)
+    closed = conversation.server.metrics.connections_closed
+    reasons = ("not a trusted proxy", "reset before it was accepted")
+    assert transport.closing and [closed.labels(each)._value.get() for each in reasons] == [0, 1]
 
 
 @pytest.mark.parametrize("data", [frame("n1"), b"GET / HTTP/1.1\r\n\r\n", b"PROXY TCP4 nobody\r\n" + frame("n1")])

@@ -66,9 +66,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @contextlib.contextmanager
     def as_the_clock(self) -> Iterator[None]:
-        """`time.monotonic` is the time of this loop, too."""
-        real, time.monotonic = time.monotonic, self.time
+        """`time.monotonic` and `time.time` are the time of this loop, too."""
+        real, time.monotonic, time.time = (time.monotonic, time.time), self.time, self.time
         try:
             yield
         finally:
-            time.monotonic = real
+            time.monotonic, time.time = real

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from random import Random
 from typing import NamedTuple
 
 from protocol.kafka import codec
+from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.cluster import ApiVersionsRequest
 from protocol.kafka.messages.groups import FindCoordinatorRequest, JoinGroupRequest
 from protocol.kafka.messages.login import (
@@ -21,14 +22,13 @@ from protocol.kafka.messages.login import (
 from protocol.kafka.messages.message import Message
 from protocol.kafka.messages.records import FetchRequest, ProduceRequest
 from protocol.kafka.messages.topics import MetadataRequest
+from protocol.sasl import oauth_bearer
 from protocol.sasl.scram import ScramMechanism
-from tests.unit.gateway.login.login_scene import PASSWORD, USER
 from tests.unit.gateway.network.whole_forms import Form
 from tests.unit.gateway.network.whole_gateway import Request, WholeGateway
+from tests.unit.gateway.network.whole_logins import PASSWORDS, SCRAM, LogsInBy
 from tests.unit.protocol.sasl.test_scram import HonestClient
 
-FIRST = f"n={USER},r=abc"
-SCRAM = "SCRAM-SHA-256"
 PLAIN = Form()
 NAME_CHARACTERS = 30_000
 WITH_ANSWERS = frozenset({"malformed request", "unsupported request", "session expired", "end of stream", None})
@@ -41,6 +41,8 @@ class Sent(NamedTuple):
     correlation_id: int
     answered: Callable[[bytes], None] | None = None
     """Gets the answer."""
+    is_bare: bool = False
+    """The answer has no header."""
 
 
 @cache
@@ -70,15 +72,27 @@ def frame_of(api: str) -> bytes:
     return b"".join(map(bytes, codec.encode_request(kind, version, 0, "c", request)))
 
 
+def first_of(user: str) -> str:
+    return f"n={user},r=abc"
+
+
 @cache
-def proof(challenge: str) -> bytes:
-    return HonestClient(ScramMechanism.SCRAM_SHA_256, PASSWORD).final(FIRST, challenge)
+def proof(user: str, challenge: str) -> bytes:
+    return HonestClient(ScramMechanism.SCRAM_SHA_256, PASSWORDS[user]).final(first_of(user), challenge)
 
 
 class WholeClient:
     def __init__(
-        self, gateway: WholeGateway, random: Random, *, logs_in: bool, host: str, form: Form = PLAIN
+        self,
+        gateway: WholeGateway,
+        random: Random,
+        *,
+        logs_in: bool,
+        host: str,
+        form: Form = PLAIN,
+        way: LogsInBy | None = None,
     ) -> None:
+        """Without a `way` to log in, it chooses one when it logs in first."""
         self.gateway, self.random, self.logs_in = gateway, random, logs_in
         self.loop = asyncio.get_running_loop()
         self.end, self.address = gateway.connect(logs_in=logs_in, address=host, form=form)
@@ -89,8 +103,12 @@ class WholeClient:
         self.reads = True
         self.knows_login = not logs_in
         """The client has logged in."""
-        self._mechanism: str | None = None
+        self._way = way
         """Who logs in again uses the same."""
+        if way is not None:
+            gateway.users[self.address] = way.user
+        self._failing_login: int | None = None
+        """The first request of a login that has not succeeded."""
         self.is_logging_in = False
         """It must not ask for anything now."""
         self.awaits_login = False
@@ -128,9 +146,11 @@ class WholeClient:
         if api != "Produce acks=0":
             self.expected.append(Sent(correlation_id))
 
-    def _say(self, request: Message, version: int, answered: Callable[[bytes], None] | None = None) -> None:
+    def _say(self, request: Message, version: int, answered: Callable[[bytes], None] | None = None) -> int:
         frame = b"".join(map(bytes, codec.encode_request(type(request), version, 0, "c", request)))
-        self.expected.append(Sent(self._send(frame), answered))
+        correlation_id = self._send(frame)
+        self.expected.append(Sent(correlation_id, answered))
+        return correlation_id
 
     def log_in(self, *, right: bool) -> None:
         """Also again."""
@@ -138,27 +158,38 @@ class WholeClient:
             return
         self.is_logging_in = self.awaits_login = True
         self.may_be_refused = self.may_be_refused or not right
-        if self._mechanism is None:
-            self._mechanism = self.random.choice(["PLAIN", SCRAM])
-        if self._mechanism == "PLAIN":
-            password = PASSWORD if right else "wrong"
-            self._say(SaslHandshakeRequest(mechanism="PLAIN"), 1)
-            token = f"\0{USER}\0{password}".encode()
-            self._say(SaslAuthenticateRequest(auth_bytes=token), 1, self._authenticated)
-            if right and not self.knows_login and not self.may_be_refused:  # what follows is answered after the login
-                self.is_logging_in, self.knows_login = False, True
-        else:
-            self._say(SaslHandshakeRequest(mechanism=SCRAM), 1)
-            first = f"n,,{FIRST}".encode()
-            answered = self._challenged if right else self._challenged_wrongly
-            self._say(SaslAuthenticateRequest(auth_bytes=first), 1, answered)
+        if self._way is None:
+            self._way = LogsInBy(self.random.choice(["PLAIN", SCRAM]))
+        user = self._way.user if right or not self.knows_login else self._way.someone(self.random)
+        is_forged = not right and user == self._way.user
+        if self._way.mechanism == SCRAM:
+            self._begin_login(SaslHandshakeRequest(mechanism=SCRAM), 1)
+            answered = self._challenged_wrongly if is_forged else partial(self._challenged, user)
+            self._say(SaslAuthenticateRequest(auth_bytes=f"n,,{first_of(user)}".encode()), 1, answered)
+            return
+        token = self._way.message(self.gateway.tokens, self.random, self.address, user, is_forged=is_forged)
+        self.may_be_refused = self.may_be_refused or self._way.may_come_too_late
+        is_bare = self._way.is_bare and not self.knows_login
+        self._begin_login(SaslHandshakeRequest(mechanism=self._way.mechanism), 0 if is_bare else 1)
+        if is_bare:
+            self.out += len(token).to_bytes(4, "big") + token
+            self.expected.append(Sent(0, self._bare_token_answered, is_bare=True))
+            return
+        self._say(SaslAuthenticateRequest(auth_bytes=token), 1, self._authenticated)
+        if right and not self.knows_login and not self.may_be_refused:  # what follows is answered after the login
+            self.is_logging_in, self.knows_login = False, True
 
-    def _challenged(self, answer: bytes) -> None:
+    def _begin_login(self, handshake: SaslHandshakeRequest, version: int) -> None:
+        begun = self._say(handshake, version)
+        self._failing_login = begun if self._failing_login is None else self._failing_login
+
+    def _challenged(self, user: str, answer: bytes) -> None:
         response = codec.decode_response(SaslAuthenticateResponse, 1, memoryview(answer))
         if response.error_code:  # it was too early to log in again
             self.may_be_refused, self.is_logging_in, self.awaits_login = True, False, False
+            self._failing_login = None
         elif self.may_speak:
-            token = proof(bytes(response.auth_bytes).decode())
+            token = proof(user, bytes(response.auth_bytes).decode())
             self._say(SaslAuthenticateRequest(auth_bytes=token), 1, self._authenticated)
 
     def _challenged_wrongly(self, answer: bytes) -> None:
@@ -167,12 +198,28 @@ class WholeClient:
 
     def _authenticated(self, answer: bytes) -> None:
         response = codec.decode_response(SaslAuthenticateResponse, 1, memoryview(answer))
+        if response.auth_bytes.startswith(b"{"):  # OAUTHBEARER says why a token is wrong
+            self.may_be_refused = True
+            if self.may_speak:
+                self._say(SaslAuthenticateRequest(auth_bytes=oauth_bearer.ACKNOWLEDGEMENT), 1, self._authenticated)
+            return
         self.is_logging_in = self.awaits_login = False
+        if response.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED:
+            self._failing_login = None
         if response.error_code:
             self.may_be_refused = True
             return
         self.knows_login = True
+        self.gateway.check_lifetime(self.address, response.session_lifetime_ms)
         self.check_nothing_was_served_early()
+
+    def _bare_token_answered(self, answer: bytes) -> None:
+        if answer:  # the JSON of OAUTHBEARER's failures
+            self.may_be_refused = True
+            return
+        self.is_logging_in = self.awaits_login = False
+        self._failing_login = None
+        self.knows_login = True
 
     def check_nothing_was_served_early(self) -> None:
         served = {(self.address, each) for each in self.too_early} & self.gateway.begun.keys()
@@ -238,7 +285,8 @@ class WholeClient:
         correlation_id = int.from_bytes(frame[:4], "big")
         assert self.expected, f"answer {correlation_id} to nothing"
         sent = self.expected.popleft()
-        assert sent.correlation_id == correlation_id, f"answer {correlation_id} instead of {sent.correlation_id}"
+        is_next = sent.is_bare or sent.correlation_id == correlation_id
+        assert is_next, f"answer {correlation_id} instead of {sent.correlation_id}"
         if sent.answered is not None:
             sent.answered(frame)
 
@@ -261,8 +309,11 @@ class WholeClient:
             return
         if reason in {"malformed request", "unsupported request", "request before login", "authentication failed"}:
             assert self.may_be_refused, reason
+        if reason == "authentication failed" and self._failing_login is not None:
+            later = [each for each in self.gateway.begun if each[0] == self.address and each[1] > self._failing_login]
+            assert not later, f"served after a wrong login: {later}"
         if reason == "session expired":
-            assert self.gateway.max_reauth_ms and self.logs_in
+            assert self.gateway.may_expire(self.address) and self.logs_in
         if reason in WITH_ANSWERS and not connection.aborted:
             begun: set[Request] = {(self.address, each.correlation_id) for each in self.expected}
             assert not begun & self.gateway.begun.keys(), f"begun, and not answered: {begun}, {reason}"

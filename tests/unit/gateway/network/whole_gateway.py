@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections import Counter
 from functools import cache
@@ -40,6 +41,7 @@ from protocol.kafka.messages.topics import MetadataResponse
 from protocol.proxy.header import Endpoint
 from tests.unit.gateway.login.login_scene import USER, USERS
 from tests.unit.gateway.network.whole_forms import Form
+from tests.unit.gateway.network.whole_logins import SCRAM, WholeTokens
 from tests.unit.gateway.network.whole_sockets import PlainEnd, TlsEnd
 
 PLAINTEXT, SASL = Listener("plain"), Listener("sasl", protocol="SASL_PLAINTEXT")
@@ -132,14 +134,15 @@ class Handler:
 
     def _begin(self, context: RequestContext, correlation_id: int, *, waits: bool) -> None:
         is_login = context.listener.name == SASL.name
-        assert not is_login or context.principal == Principal(name=USER), "served without a login"
+        user = self._gateway.users.get(context.client.address, USER)
+        assert not is_login or context.principal == Principal(name=user), "served without a login"
         request = context.client.address, correlation_id
         assert request not in self._gateway.begun, "served twice"
         self._gateway.begun[request] = self._loop.time()
         gateway = self._gateway
-        if is_login and gateway.max_reauth_ms and not waits:  # the others were let in earlier
-            age_s = self._loop.time() - gateway.audit.logged_in_s[context.client.address]
-            assert age_s * 1_000 <= gateway.max_reauth_ms + 1, "served after the session has expired"
+        if is_login and not waits:  # the others were let in earlier
+            late_s = self._loop.time() - gateway.expires_s(context.client.address)
+            assert late_s <= 0.001, "served after the session has expired"
 
     def handle_known(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
         if frame[:2] != bytes([0, ApiKey.Produce]) or self._random.random() < 0.7:
@@ -261,8 +264,11 @@ class WholeGateway:
         self.charges = Charges(random)
         self.served = [self._cluster() for _ in range(3)]
         self.max_reauth_ms = random.choice([0, 0, 700, 5_000])
-        self.mechanisms = Mechanisms(USERS, None)
-        offered = ("PLAIN", "SCRAM-SHA-256")
+        self.tokens = WholeTokens(random)
+        self.users: dict[str, str] = {}
+        """By address: who logs in there. Others are those of the configuration."""
+        self.mechanisms = Mechanisms(USERS, self.tokens)
+        offered = ("PLAIN", SCRAM, "OAUTHBEARER")
         self.audit = WatchedLogins(self.metrics)
         self._logins = Logins(self.mechanisms, offered, self.max_reauth_ms, self.audit, FailedLogins())
         self.dispatcher = self._dispatcher()
@@ -335,6 +341,21 @@ class WholeGateway:
         loop = cast(Any, asyncio.get_running_loop())
         loop._make_socket_transport(theirs, accepted, extra={"peername": peer})
         return end, known
+
+    def expires_s(self, address: str) -> float:
+        """When the session of the client has to end: at once if its token has expired while its cluster opened."""
+        logged_in_s = self.audit.logged_in_s[address]
+        of_session_s = logged_in_s + (self.max_reauth_ms / 1_000 or math.inf)
+        return max(logged_in_s, min(of_session_s, self.tokens.expires_s.get(address, math.inf)))
+
+    def may_expire(self, address: str) -> bool:
+        return self.max_reauth_ms > 0 or address in self.tokens.expires_s
+
+    def check_lifetime(self, address: str, lifetime_ms: int) -> None:
+        """What the client was told when it logged in last."""
+        left_s = self.expires_s(address) - self.audit.logged_in_s[address]
+        told_s = lifetime_ms / 1_000 or (0.0 if left_s < 0.001 else math.inf)
+        assert left_s - 0.002 <= told_s <= left_s + 0.001 or left_s == told_s, "a wrong lifetime"
 
     def stop(self) -> None:
         self.stopping = self.stopping or asyncio.create_task(self.server.stop())

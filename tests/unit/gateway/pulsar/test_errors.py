@@ -4,6 +4,7 @@ import pytest
 
 from gateway.pulsar.errors import (
     REFUSED_SENDS,
+    NotAuthenticatedError,
     NotAuthorizedError,
     ProducerFencedError,
     PulsarError,
@@ -21,6 +22,7 @@ from protocol.pulsar.pulsar_commands_pb2 import ServerError
         (ServerError.ServiceNotReady, ServiceNotReadyError, True),
         (ServerError.TopicNotFound, TopicNotFoundError, False),
         (ServerError.AuthorizationError, NotAuthorizedError, False),
+        (ServerError.AuthenticationError, NotAuthenticatedError, False),
         (ServerError.ProducerFenced, ProducerFencedError, False),
         (ServerError.UnknownError, UnknownBrokerError, True),
         (99, PulsarError, False),

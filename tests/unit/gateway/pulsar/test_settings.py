@@ -52,3 +52,12 @@ def test_a_token_file_is_read_each_time(tmp_path: Path) -> None:
 
 def test_the_token_is_not_shown() -> None:
     assert "secret" not in repr(PulsarSettings.model_validate({"token": "secret"}))
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe", b"two\nlines", b"a token"])
+def test_a_file_without_a_token(tmp_path: Path, content: bytes) -> None:
+    """As if it were missing: who reads it is prepared for that, and tries again."""
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    with pytest.raises(OSError, match="does not contain a token"):
+        PulsarSettings(token_file=path).read_token()

@@ -26,6 +26,7 @@ from gateway.requests.context import ANONYMOUS, MAX_NAME_BYTES, Principal
 from gateway.transport.certificates import Certificates, InvalidCertificate
 from gateway.transport.proxy import AwaitedProxyHeader
 from gateway.transport.tls import TlsConnection
+from tests.unit.gateway.network.connection_harness import FakeTransport
 
 HOST = "127.0.0.1"
 PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
@@ -139,6 +140,12 @@ async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
         for each in found.carried:
             each.tls.abort()
         await asyncio.sleep(0)
+
+
+async def test_a_reset_connection_is_not_reported_as_one_of_an_untrusted_proxy(lab: Lab) -> None:
+    lab.proxied = True
+    lab._accept().connection_made(FakeTransport(peer=None))
+    assert lab.closed("not a trusted proxy") == 0 and lab.closed("reset before it was accepted") == 1
 
 
 async def test_handshakes_take_turns(lab: Lab) -> None:
