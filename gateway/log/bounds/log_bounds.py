@@ -55,6 +55,8 @@ class LogBounds(NamedTuple):
     """Open at `start_offset`, and now the caller's; None if no reader can go on from there."""
     has_copied_transactions: bool = False
     """The last entry shows that another cluster has transactions in this log."""
+    has_newer_ledger: bool = False
+    """Mostly it is empty. But the broker that named the last entry may have lost the topic to another one."""
 
 
 class _First(NamedTuple):
@@ -98,13 +100,15 @@ async def _read_bounds(
             end = run_shared("end of a log", _end(client, admin, topic, last))
         held = await admin.topics.managed_ledger(topic)  # after `last`: an entry's flag is written before the entry
         flag = flagged_position(held.properties)
+        has_newer = last.ledger_id < max(held.ledger_ids, default=-1)
         if last.entry_id < 0 or last.ledger_id not in held.ledger_ids:  # `last` may name an expired entry
-            return (await _without_entries(client, admin, topic, held, asked_at))._replace(flag=flag)
+            empty = await _without_entries(client, admin, topic, held, asked_at)
+            return empty._replace(flag=flag, has_newer_ledger=has_newer)
         first = await _first(client, admin, topic, started, last)
         if first is None:
             log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
             end_offset = await end_at(admin, topic, last, None)
-            return LogBounds(last, end_offset, end_offset, asked_at=asked_at, flag=flag)
+            return LogBounds(last, end_offset, end_offset, asked_at=asked_at, flag=flag, has_newer_ledger=has_newer)
         found = first.end
         if found is None:
             found = await (end or _end(client, admin, topic, last))
@@ -120,7 +124,9 @@ async def _read_bounds(
         start = FirstOffset(deleted, at_first_entry=False)
     may_go_on = started.can_go_on and start.offset == started.offset and start is first.ledger.start
     kept = started if may_go_on else None
-    return LogBounds(last, found.offset, *start, known, asked_at, flag, kept, found.has_copied_transactions)
+    return LogBounds(
+        last, found.offset, *start, known, asked_at, flag, kept, found.has_copied_transactions, has_newer
+    )
 
 
 async def _without_entries(

@@ -279,3 +279,14 @@ async def test_a_last_entry_that_is_deleted_meanwhile_is_looked_for_again(monkey
     monkeypatch.setattr(topic, "open_reader", retention_deletes)
     with pytest.raises(ServiceNotReadyError, match="deleted"):
         await bounds(topic)
+
+
+@pytest.mark.parametrize("counts", [(), (2,), (2, 3)])
+async def test_a_ledger_that_the_broker_may_not_know(counts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another broker may own the topic, and have written to it."""
+    topic = written(*counts)
+    assert not (await bounds(topic)).has_newer_ledger
+    held = await topic.managed_ledger("topic")
+    newer = held._replace(ledger_ids=held.ledger_ids | {topic.ledger_id + 1})
+    monkeypatch.setattr(topic, "managed_ledger", AsyncMock(return_value=newer))
+    assert (await bounds(topic)).has_newer_ledger
