@@ -23,8 +23,9 @@ from gateway.log.bounds.start_search import (
     start_of,
     stored_start,
 )
-from gateway.log.bounds.transaction_flag import flagged_position, shows_copied_transactions
+from gateway.log.bounds.transaction_flag import REPLICATORS, flagged_position, shows_copied_transactions
 from gateway.log.entries.entry_stream import NOTHING, read_entries, read_entry, read_on
+from gateway.log.entries.log_entry import holds_batches
 from gateway.log.entries.silent_reader import reader_gets_none
 from gateway.log.entries.start_reader import StartReader, open_start_reader
 from gateway.log.entries.stored_entries import NotReturnedError, end_at, undispatched_entry
@@ -35,6 +36,9 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Entry
+
+LOOK_BACK_ENTRIES = 64
+"""Of native producers, at the end of a log that is replicated: before them may be transactions of another cluster."""
 
 log = structlog.get_logger()
 
@@ -68,10 +72,10 @@ class _First(NamedTuple):
 
 
 class _End(NamedTuple):
-    """The offset after the last entry, and whether that shows transactions of another cluster."""
+    """The offset after the last entry, and that entry, if readers get it."""
 
     offset: int
-    has_copied_transactions: bool = False
+    entry: Entry | None = None
 
 
 async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> LogBounds:
@@ -122,10 +126,11 @@ async def _read_bounds(
     deleted = deleted_before(held.properties)
     if deleted > start.offset:
         start = FirstOffset(deleted, at_first_entry=False)
+    copied = await _has_copied_transactions(client, admin, topic, held, last, found.entry)
     may_go_on = started.can_go_on and start.offset == started.offset and start is first.ledger.start
     kept = started if may_go_on else None
     return LogBounds(
-        last, found.offset, *start, known, asked_at, flag, kept, found.has_copied_transactions, has_newer
+        last, found.offset, *start, known, asked_at, flag, kept, copied, has_newer
     )
 
 
@@ -185,7 +190,7 @@ async def _first(
                 return await _first_behind(admin, topic, entry)
             start = await start_of(admin, topic, entry.position.ledger_id, entry)
             started.first, started.offset = entry, first_index(entry.index, entry.num_messages)
-            end = _End(entry.index + 1, shows_copied_transactions(entry)) if entry.position >= last else None
+            end = _End(entry.index + 1, entry) if entry.position >= last else None
             return _First(FirstLedger(entry.position.ledger_id, start), end)
     return await _first_of_kept(admin, topic, last, kept_end)
 
@@ -217,7 +222,25 @@ async def _end(client: PulsarClient, admin: AdminClient, topic: str, last: Posit
     if found is None:
         raise ServiceNotReadyError(f"the last entry of {topic} was deleted in the meantime")
     offset = await end_at(admin, topic, last, found.index)
-    return _End(offset, entry is not None and shows_copied_transactions(entry))
+    return _End(offset, entry)
+
+
+async def _has_copied_transactions(
+    client: PulsarClient, admin: AdminClient, topic: str, held: ManagedLedgerInfo, last: Position, entry: Entry | None
+) -> bool:
+    """Whether the last entry shows transactions of another cluster, or one before it that native producers followed.
+
+    ``entry`` is None if readers do not get the last one.
+    """
+    if entry is not None and holds_batches(entry):
+        return shows_copied_transactions(entry)
+    is_copy = entry is not None and entry.metadata.HasField("replicated_from")
+    is_replicated = is_copy or any(name.startswith(REPLICATORS) for name in held.cursors)
+    if not is_replicated or flagged_position(held.properties) is not None:
+        return False
+    start = last._replace(entry_id=max(0, last.entry_id - LOOK_BACK_ENTRIES))
+    async with aclosing(read_entries(client, topic, start, last, admin=admin)) as entries:
+        return any([shows_copied_transactions(each) async for each in entries])
 
 
 async def _is_compacted(admin: AdminClient, topic: str, held: ManagedLedgerInfo) -> bool:
