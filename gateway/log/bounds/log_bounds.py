@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from contextlib import aclosing
+from itertools import islice
 from typing import NamedTuple
 
 import structlog
@@ -29,7 +30,7 @@ from gateway.log.entries.log_entry import holds_batches
 from gateway.log.entries.silent_reader import reader_gets_none
 from gateway.log.entries.start_reader import StartReader, open_start_reader
 from gateway.log.entries.stored_entries import NotReturnedError, end_at, undispatched_entry
-from gateway.log.entries.undispatched import undispatched_end
+from gateway.log.entries.undispatched import backwards, undispatched_end
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.admin.topics import COMPACTION_CURSOR, InternalStats, ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
@@ -238,7 +239,8 @@ async def _has_copied_transactions(
     is_replicated = is_copy or any(name.startswith(REPLICATORS) for name in held.cursors)
     if not is_replicated or flagged_position(held.properties) is not None:
         return False
-    start = last._replace(entry_id=max(0, last.entry_id - LOOK_BACK_ENTRIES))
+    ledgers = (await admin.topics.internal_stats(topic)).ledgers
+    *_, start = [last, *islice(backwards(ledgers, NOTHING, last), LOOK_BACK_ENTRIES + 1)]
     async with aclosing(read_entries(client, topic, start, last, admin=admin)) as entries:
         return any([shows_copied_transactions(each) async for each in entries])
 

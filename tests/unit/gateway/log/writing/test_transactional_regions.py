@@ -21,9 +21,21 @@ FOLLOWED_BY_A_MARKER = [("send", 1), ("close", 1), ("copy", 1), ("write_snapshot
 """The last entry names no checkpoint when the log is opened."""
 
 
+IN_ANOTHER_LEDGER = [
+    ("send", 1), ("fail", 0), ("close", 1), ("move", 0), ("unload", 0), ("write_native", 0),
+]  # fmt: skip
+OPENED_AGAIN = [
+    ("move", 4), ("send", 4), ("lose_writer", 4), ("confirm", 0), ("close", 0), ("send", 5), ("receive", 2),
+    ("write", 2), ("move", 2),
+]  # fmt: skip
+"""The last entry of the copies was written before its log knew its transactions again."""
+
+
 @settings(max_examples=60, deadline=None)
 @given(script=actions)
 @example(script=FOLLOWED_BY_NATIVE)
 @example(script=FOLLOWED_BY_A_MARKER)
+@example(script=IN_ANOTHER_LEDGER)
+@example(script=OPENED_AGAIN)
 def test_committed_reads_are_the_same_in_both(script: list[tuple[str, int]]) -> None:
     asyncio.run(play(TransactionalRegions, script))
