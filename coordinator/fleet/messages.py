@@ -76,6 +76,14 @@ class MemberState(_Part):
     leaving: bool = False
 
 
+class Turn(_Part):
+    """The gateway ``incarnation`` changes a topic, or waits until it may."""
+
+    topic: str
+    request_id: str
+    incarnation: str
+
+
 class Snapshot(_Part):
     """The fleet as of `position` of the log, inclusive."""
 
@@ -84,6 +92,8 @@ class Snapshot(_Part):
     members: tuple[MemberState, ...]
     evicted: tuple[str, ...] = ()
     """The incarnations that were evicted last, oldest first. Older gateways do not write them."""
+    turns: tuple[Turn, ...] = ()
+    """Those of one topic are in their order. Older gateways do not write them."""
 
 
 class Heartbeat(_Part):
@@ -145,9 +155,28 @@ class TopicStopped(_Part):
     snapshot: Snapshot | None = None
 
 
+class TopicTurn(_Part):
+    """The gateway ``incarnation`` wants to change a topic: it is its turn after those that are in the log already."""
+
+    kind: Literal["topic_turn"] = "topic_turn"
+    topic: str
+    request_id: str
+    incarnation: str
+    snapshot: Snapshot | None = None
+
+
+class TopicTurnEnd(_Part):
+    """Its sender changes the topic no more."""
+
+    kind: Literal["topic_turn_end"] = "topic_turn_end"
+    topic: str
+    request_id: str
+    snapshot: Snapshot | None = None
+
+
 _SNAPSHOT = b',"snapshot":{"epoch":'
 """How it begins, as it is written; in a string the quotes would be escaped."""
-Message = Heartbeat | Goodbye | Eviction | Deletion | TopicStop | TopicStopped
+Message = Heartbeat | Goodbye | Eviction | Deletion | TopicStop | TopicStopped | TopicTurn | TopicTurnEnd
 _MESSAGE: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="kind")])
 
 

@@ -6,6 +6,8 @@
 | heartbeat | its sender is a member | is stored; the epoch rises when the member begins to leave |
 | goodbye | its sender is a member | is no longer a member; the epoch rises |
 | eviction | it names a member and the member's last heartbeat | is no longer a member; the epoch rises |
+| turn | its sender is a member, and did not ask before | waits behind the turns of the same topic |
+| end of a turn | always | the turn is over; so are those of a gateway that is no longer a member |
 
 Other entries, such as deletions of topics, change nothing. Partitions move only when the epoch rises, so the epoch
 serves as their leader epoch.
@@ -14,6 +16,7 @@ serves as their leader epoch.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from coordinator.fleet.messages import (
@@ -27,6 +30,9 @@ from coordinator.fleet.messages import (
     MemberState,
     Message,
     Snapshot,
+    TopicTurn,
+    TopicTurnEnd,
+    Turn,
 )
 from coordinator.fleet.placement import PartitionKey, Placement
 
@@ -52,10 +58,15 @@ class Roster:
         self.members: dict[int, MemberState] = {}
         self.evicted: tuple[str, ...] = ()
         """Incarnations that left without a goodbye, oldest first."""
+        self.turns: Mapping[str, tuple[Turn, ...]] = {}
+        """Those that change a topic, or want to, by topic: the first one has its turn. Another object after each
+        change."""
         if snapshot is not None:
             self.evicted = snapshot.evicted[-MAX_EVICTED:]
             self.epoch, self.position = snapshot.epoch, snapshot.position
             self.members = {state.member.node_id: state for state in snapshot.members}
+            for turn in snapshot.turns:
+                self._add_turn(turn)
         self._views = deque([self._view()], MAX_VIEWS)
         self.placement = self._views[-1].placement
         """Where each partition is placed now. Its leader leads when `may_lead` is true."""
@@ -63,7 +74,8 @@ class Roster:
 
     def snapshot(self) -> Snapshot:
         members = tuple(self.members.values())
-        return Snapshot(epoch=self.epoch, position=self.position, members=members, evicted=self.evicted)
+        turns = tuple(turn for of_topic in self.turns.values() for turn in of_topic)
+        return Snapshot(epoch=self.epoch, position=self.position, members=members, evicted=self.evicted, turns=turns)
 
     def has(self, member: Member) -> bool:
         """The member is in the fleet, in this incarnation."""
@@ -98,6 +110,11 @@ class Roster:
                 if is_member and self.members[message.node_id].sequence == message.sequence:
                     self._note_evicted(message.incarnation)
                     self._remove(message.node_id)
+            case TopicTurn():
+                turn = Turn(topic=message.topic, request_id=message.request_id, incarnation=message.incarnation)
+                self._add_turn(turn)
+            case TopicTurnEnd():
+                self._keep_turns(lambda turn: turn.request_id != message.request_id)
         self.position = position
         if self.epoch != before:
             self.revision += 1
@@ -119,6 +136,7 @@ class Roster:
         elif heartbeat.joining and (known is None or known.member.instance == state.member.instance):
             if known is not None:
                 self._note_evicted(known.member.incarnation)
+                self._end_turns_of(known.member)
             self.epoch += 1
             # It leads nothing yet, and will act on this epoch or a later one.
             self.members[node_id] = _drained(state, self.epoch)
@@ -127,12 +145,29 @@ class Roster:
         self.evicted = (*self.evicted, incarnation)[-MAX_EVICTED:]
 
     def _remove(self, node_id: int) -> None:
-        del self.members[node_id]
+        self._end_turns_of(self.members.pop(node_id).member)
         self.epoch += 1
 
     def _is_member(self, node_id: int, incarnation: str) -> bool:
         known = self.members.get(node_id)
         return known is not None and known.member.incarnation == incarnation
+
+    # Turns
+
+    def _add_turn(self, turn: Turn) -> None:
+        """A request that is sent again has its turn already."""
+        before = self.turns.get(turn.topic, ())
+        is_of_member = any(state.member.incarnation == turn.incarnation for state in self.members.values())
+        is_known = any(each.request_id == turn.request_id for of_topic in self.turns.values() for each in of_topic)
+        if is_of_member and not is_known:
+            self.turns = {**self.turns, turn.topic: (*before, turn)}
+
+    def _end_turns_of(self, member: Member) -> None:
+        self._keep_turns(lambda turn: turn.incarnation != member.incarnation)
+
+    def _keep_turns(self, is_kept: Callable[[Turn], bool]) -> None:
+        kept = {topic: tuple(filter(is_kept, turns)) for topic, turns in self.turns.items()}
+        self.turns = {topic: turns for topic, turns in kept.items() if turns}
 
     # Leaders
 

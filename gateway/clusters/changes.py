@@ -59,6 +59,9 @@ class Changes(FleetListener, TopicListener):
         self._topics.hide(topic)
         await self._groups.leave_topic(topic)
 
+    def topic_turn_ended(self, topic: str) -> None:
+        self._topics.show(topic)
+
     def topics_deleted(self, topics: Collection[DeletedTopic]) -> None:
         for topic in topics:
             if self._topics.forget(topic.name, topic.topic_id):

@@ -73,6 +73,7 @@ class ClusterServices:
         self._topics = TopicCatalog(
             admin, config.pulsar.full_namespace, config.limits.metadata_max_age_ms, topic_defaults(config),
             config.pulsar.full_system_namespace, timeout_ms=config.limits.metadata_timeout_ms,
+            fleet_turn=fleet.topic_turn,
         )  # fmt: skip
         partition_rows = PartitionRows()
         self._logs = LogRegistry(shared, self._topics.is_compacted, fleet.leads)

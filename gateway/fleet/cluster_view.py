@@ -12,6 +12,7 @@ import asyncio
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 
 import structlog
 
@@ -110,6 +111,9 @@ class ClusterView(FleetListener):
     async def ask_to_stop(self, topic: str) -> None:
         await self._fleet.ask_to_stop(self._prefix + topic)
 
+    def topic_turn(self, topic: str) -> AbstractAsyncContextManager[None]:
+        return self._fleet.topic_turn(self._prefix + topic)
+
     def announce_deletion(self, topic: DeletedTopic) -> None:
         self._fleet.announce_deletion(topic._replace(name=self._prefix + topic.name))
 
@@ -129,6 +133,11 @@ class ClusterView(FleetListener):
         if topic.startswith(self._prefix):
             name = topic.removeprefix(self._prefix)
             await asyncio.gather(*(listener.stop_topic(name) for listener in self._listeners))
+
+    def topic_turn_ended(self, topic: str) -> None:
+        if topic.startswith(self._prefix):
+            for listener in self._listeners:
+                listener.topic_turn_ended(topic.removeprefix(self._prefix))
 
     def topics_deleted(self, topics: tuple[DeletedTopic, ...]) -> None:
         own = tuple(

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import structlog
 
@@ -21,6 +21,7 @@ from coordinator.fleet.messages import (
     Message,
     TopicStop,
     TopicStopped,
+    Turn,
 )
 from coordinator.fleet.placement import PartitionKey
 from coordinator.topics import DeletedTopic
@@ -28,10 +29,12 @@ from gateway.background import TaskGroup
 from gateway.config.gateway_config import FleetSection
 from gateway.fleet.asking import Peers
 from gateway.fleet.clock import lease_now_ms
+from gateway.fleet.deletions import Deletions
 from gateway.fleet.eviction_check import EvictionCheck
 from gateway.fleet.fleet_log import FleetLog, limit_retention, prepare_fleet_topic, read_cluster_id
 from gateway.fleet.listener import FleetListener
 from gateway.fleet.topic_stops import STOP_S, TopicStops
+from gateway.fleet.topic_turns import TopicTurns
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 
@@ -42,8 +45,6 @@ RELEASE_S = 5.0
 JOIN_CHECK_S = 0.005
 EVICTED_S = 180.0
 """How long the producers of an evicted gateway are shut out. Brokers close an unresponsive connection sooner."""
-ANNOUNCE_AGAIN_S = 2.0
-"""After this time, a message is in the log, or is sent again."""
 
 log = structlog.get_logger()
 
@@ -61,13 +62,13 @@ class Fleet:
 
     def __init__(self, client: PulsarClient, admin: AdminClient, namespace: str, config: FleetSection) -> None:
         self._listeners: list[FleetListener] = []
-        self._announcing: dict[DeletedTopic, float] = {}
-        """Deletions that were not read back yet, and the time when they were sent."""
+        self._deletions = Deletions()
         self.expelled: asyncio.Future[NodeIdInUse] = asyncio.get_running_loop().create_future()
         """Done when another gateway has taken this gateway's node id."""
         self.cluster_id = ""
         """The same for all gateways; it never changes. Known after `join`."""
         self._stops = TopicStops()
+        self._turns: TopicTurns | None = None
         self._client = client
         self._admin = admin
         self._namespace = namespace
@@ -116,6 +117,7 @@ class Fleet:
         )
         times = self._config.times
         self._membership = Membership(identity, times, lambda: str(uuid.uuid4()), lease_now_ms(), snapshot)
+        self._turns = TopicTurns(self._membership, self._log)
         await self._log.start()
         self._tasks.keep_running("fleet heartbeats", self._keep_ticking)
         self._tasks.keep_running("fleet hand-over", self._keep_releasing)
@@ -164,24 +166,20 @@ class Fleet:
         states = () if self._membership is None else self._membership.roster.members.values()
         return {state.member.incarnation for state in states}
 
+    @contextlib.asynccontextmanager
+    async def topic_turn(self, topic: str) -> AsyncIterator[None]:
+        """No other gateway of the fleet changes the topic meanwhile. Raises RequestTimeoutError."""
+        async with contextlib.nullcontext() if self._turns is None else self._turns.turn(topic):
+            yield
+
     def announce_deletion(self, topic: DeletedTopic) -> None:
         """Announce the deletion to all gateways, repeatedly until it is in the log."""
-        self._announcing[topic] = float("-inf")
+        self._deletions.add(topic)
         self._announce()
 
     def _announce(self) -> None:
-        if self._membership is None or self._log is None or not self._log.writable:
-            return
-        now_s = asyncio.get_running_loop().time()
-        for topic, sent_s in [*self._announcing.items()]:
-            if now_s - sent_s >= ANNOUNCE_AGAIN_S:
-                self._announcing[topic] = now_s
-                self._log.send(
-                    Deletion(
-                        topics=(topic.name,), topic_ids={topic.name: topic.topic_id.hex()}, deleted_ms=topic.deleted_ms,
-                        snapshot=self._membership.roster.snapshot(),
-                    )
-                )  # fmt: skip
+        if self._membership is not None and self._log is not None and self._log.writable:
+            self._deletions.send_due(self._membership.roster.snapshot, self._log.send)
 
     # Leadership
 
@@ -292,8 +290,10 @@ class Fleet:
             self._tasks.run_once("stop using a topic", self._stop_topic(message))
         elif isinstance(message, TopicStopped):
             self._stops.answered(message)
-        epoch = membership.roster.epoch
+        epoch, turns = membership.roster.epoch, membership.roster.turns
         membership.read(position, message, lease_now_ms())
+        if membership.roster.turns is not turns:
+            self._turns_changed(turns, membership.roster.turns)
         if self._stops.is_waiting:
             self._stops.members_changed(self._incarnations())
         if membership.node_id_taken_by is not None and not self.expelled.done():
@@ -308,16 +308,19 @@ class Fleet:
                 listener.leaders_changed()
 
     def _read_deletion(self, membership: Membership, message: Deletion) -> None:
-        topics = tuple(
-            DeletedTopic(name, bytes.fromhex(message.topic_ids.get(name, "")), message.deleted_ms or _wall_ms())
-            for name in message.topics
-        )
-        for topic in topics:
-            self._announcing.pop(topic, None)
+        topics = self._deletions.read(message)
         for listener in self._listeners:
             listener.topics_deleted(topics)
         for name in message.topics:
             membership.roster.forget_topic(name)
+
+    def _turns_changed(self, before: Mapping[str, tuple[Turn, ...]], after: Mapping[str, tuple[Turn, ...]]) -> None:
+        for topic, (first, *_) in before.items():
+            if first not in after.get(topic, ()):
+                for listener in self._listeners:
+                    listener.topic_turn_ended(topic)
+        if self._turns is not None:
+            self._turns.update()
 
     def _log_change(self, membership: Membership) -> None:
         nodes = {member.node_id: _where(member) for member in self.members}
@@ -329,6 +332,8 @@ class Fleet:
                 self._report_lease_lost()
             self._tick()
             self._announce()
+            if self._turns is not None:
+                self._turns.send_due()
             self._update_evicted()
             await asyncio.sleep(self._config.heartbeat_ms / 1000 / TICKS_A_HEARTBEAT)
 
@@ -371,10 +376,6 @@ class Fleet:
                 raise
             self._membership.drained(epoch, lease_now_ms())
             self._tick()
-
-
-def _wall_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def _in_use(holder: Member) -> NodeIdInUse:

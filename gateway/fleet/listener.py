@@ -21,5 +21,8 @@ class FleetListener:
     async def stop_topic(self, topic: str) -> None:
         """Another gateway is about to delete the topic. Return when nothing of this gateway uses it any more."""
 
+    def topic_turn_ended(self, topic: str) -> None:
+        """A gateway changes the topic no more: it has deleted it, for instance, or could not."""
+
     def topics_deleted(self, topics: tuple[DeletedTopic, ...]) -> None:
         """A gateway has deleted these topics."""

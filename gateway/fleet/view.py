@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from coordinator.fleet.leadership import LeadershipState, PartitionRole
@@ -56,6 +57,8 @@ class ClusterFleet(FleetView, Protocol):
     def is_member(self, member: Member) -> bool: ...
 
     async def ask_to_stop(self, topic: str) -> None: ...
+
+    def topic_turn(self, topic: str) -> AbstractAsyncContextManager[None]: ...
 
     def announce_deletion(self, topic: DeletedTopic) -> None: ...
 

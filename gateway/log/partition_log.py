@@ -77,7 +77,7 @@ class PartitionLog:
         self.end = EndRefresh(
             resources.client, resources.admin, self._follower, self._target, self._undispatched,
             shared.limits.refresh_timeout_ms, HeldBackEntries(topic, resources, end, self._held_back_read),
-            bounds.asked_at,
+            bounds.asked_at, is_doubtful=bounds.has_newer_ledger,
         )  # fmt: skip
         self.producers = KnownProducers(
             topic, resources, end, self.end, shared.producer_ids, shared.producers, shared.names,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -61,19 +61,27 @@ class TopicCatalog(KnownTopics):
         system_namespace: str | None = None,
         *,
         timeout_ms: int = 10_000,
+        fleet_turn: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
-        """The parameters are those of ``KnownTopics``."""
+        """The other parameters are those of ``KnownTopics``.
+
+        ``fleet_turn`` waits until no other gateway changes a topic; raises PulsarError.
+        """
         super().__init__(admin, namespace, max_age_ms, defaults, system_namespace, timeout_ms=timeout_ms)
+        self._fleet_turn = fleet_turn
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def _turn(self, name: str) -> asyncio.Lock:
-        """Changes of a topic take turns. Pulsar loses partitions that are added by two requests at the same time, and
-        leaves some behind that are added while the topic is being deleted."""
-        return self._changing.setdefault(name, asyncio.Lock())
+    @asynccontextmanager
+    async def turn(self, name: str) -> AsyncIterator[None]:
+        """Changes of a topic take turns, here and in the fleet. Pulsar loses partitions that are added by two requests
+        at the same time, and leaves some behind that are added while the topic is being deleted. Raises PulsarError.
+        """
+        async with self._changing.setdefault(name, asyncio.Lock()), self._fleet_turn(name):
+            yield
 
     def _turn_if_kept(self, name: str) -> AbstractAsyncContextManager[None]:
         """Changes of a topic that is being deleted need not wait: they will not find it."""
-        return nullcontext() if name in self._deleting else self._turn(name)
+        return nullcontext() if name in self._deleting else self.turn(name)
 
     async def check_creatable(self, name: str) -> None:
         """Raises KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS or INVALID_REQUEST."""
@@ -99,7 +107,7 @@ class TopicCatalog(KnownTopics):
         if name in self._deleting:  # As in Kafka, it exists until it is deleted.
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         await self._until_deleted_elsewhere(name)
-        async with self._turn(name):
+        async with self.turn(name):
             return await self._create_now(name, partitions, configs)
 
     async def _until_deleted_elsewhere(self, name: str) -> None:
@@ -157,7 +165,7 @@ class TopicCatalog(KnownTopics):
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool,
         requested: RequestedTopics | None,
     ) -> None:  # fmt: skip
-        async with self._turn_if_kept(name):
+        async with nullcontext() if validate_only else self._turn_if_kept(name):
             topic = await (requested or self).get(name, fresh=True)
             configs = check_configs(change({} if topic is None else topic.configs))
             if topic is None:
@@ -236,14 +244,12 @@ class TopicCatalog(KnownTopics):
         """
         self._deleting.add(topic.name)
         self._forget(topic.name)
-        turn = self._turn(topic.name)
-        must_wait = turn.locked()
         try:
-            async with turn:
+            async with self.turn(topic.name):
                 if when_hidden is not None:
                     await when_hidden()
                 # While it waited, others may have deleted the topic, and created another one.
-                if not must_wait or await self._is_there(topic):
+                if await self._is_there(topic):
                     await self._delete(topic, force=True)
         finally:
             self._deleting.discard(topic.name)
@@ -268,8 +274,11 @@ class TopicCatalog(KnownTopics):
             if not error.not_found:
                 raise
 
-    async def add_partitions(self, topic: Topic, count: int) -> Topic:
-        """Returns the topic as it was before: others may have changed it meanwhile."""
+    async def add_partitions(
+        self, topic: Topic, count: int, when_added: Callable[[Topic], Awaitable[None]] | None = None
+    ) -> None:
+        """``when_added`` gets the topic as it was before: others may have changed it meanwhile. Nobody changes it until
+        that is done."""
         if not topic.partitioned:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"Topic '{topic.name}' is a non-partitioned topic of Pulsar"
@@ -283,8 +292,9 @@ class TopicCatalog(KnownTopics):
                     before = await self._add_to_others(topic, count)
                 elif not await self._has(topic, count):
                     raise
-        await self.get(topic.name, fresh=True)
-        return before
+            await self.get(topic.name, fresh=True)
+            if when_added is not None:
+                await when_added(before)
 
     async def _has(self, topic: Topic, count: int) -> bool:
         """Pulsar adds partitions first, and may then fail to add subscriptions to them."""

@@ -36,7 +36,7 @@ from gateway.topics.topic_listing import TopicListing
 MAX_PARALLEL_REQUESTS = 16
 
 HIDDEN_S = 30.0
-"""After this time without news, another gateway has failed to delete the topic."""
+"""After this time without news, another gateway, of an older version, has failed to delete the topic."""
 
 T = TypeVar("T")
 
@@ -304,7 +304,7 @@ class KnownTopics:
         before = self._topics.get(name)
         if before is not None and before.topic_id != topic.topic_id:
             self._gone(name)
-        self._show(name)
+        self.show(name)
         self._topics[name] = topic
         self._by_id[topic.topic_id] = name
         self._listing.note(name, exists=True)
@@ -319,16 +319,17 @@ class KnownTopics:
             self._topics[topic.name] = topic
 
     def hide(self, name: str) -> None:
-        """Another gateway is about to delete the topic: lookups do not find it until it is forgotten, or for HIDDEN_S.
-        """
+        """Another gateway is about to delete the topic: lookups do not find it until it is forgotten or shown, or for
+        HIDDEN_S."""
         now_s = time.monotonic()
         for other in [other for other, hidden in self._hidden.items() if hidden.end_s <= now_s]:
-            self._show(other)
-        self._show(name)
+            self.show(other)
+        self.show(name)
         self._hidden[name] = _Hidden(now_s + HIDDEN_S)
         self._forget(name)
 
-    def _show(self, name: str) -> None:
+    def show(self, name: str) -> None:
+        """The gateway that was about to delete the topic has done so, or could not: Pulsar knows."""
         hidden = self._hidden.pop(name, None)
         if hidden is not None:
             hidden.ended.set()
@@ -343,7 +344,7 @@ class KnownTopics:
         Deletions are announced repeatedly, and late while the fleet's log cannot be written. Older gateways do not
         send the id.
         """
-        self._show(name)
+        self.show(name)
         known = self._topics.get(name)
         if known is not None and topic_id and known.topic_id.bytes != topic_id:
             return False

@@ -48,7 +48,6 @@ class GroupConfigs:
         self._admin = admin
         self._topics = topics
         self._max_bytes = section.max_configs_bytes
-        self._altering = asyncio.Lock()
 
     def own_times(self, group_id: str) -> ConsumerTimes | None:
         """None if the group has no configurations of its own."""
@@ -82,13 +81,11 @@ class GroupConfigs:
 
     async def alter(self, group_id: str, change: Callable[[Configs], Configs], *, validate_only: bool) -> None:
         """Replace a group's configurations with the result of ``change``. Raises KafkaError and PulsarError."""
-        async with self._altering:
-            of_groups = await self._stored()
-            stored = of_groups.get(group_id, {})
-            configs = self._checked(change(self._usable_of(stored)))
-            self._check_size(of_groups, group_id, configs)
-            if validate_only:
-                return
+        if validate_only:
+            await self._altered(group_id, change)
+            return
+        async with self._topics.turn(CONSUMER_OFFSETS):
+            stored, configs = await self._altered(group_id, change)
             topic = await self._topic()
             for name in stored.keys() - configs.keys():
                 await self._admin.topics.remove_property(topic.pulsar_name, f"{PREFIX}{name}/{group_id}")
@@ -96,6 +93,14 @@ class GroupConfigs:
             if changed:
                 await self._admin.topics.put_properties(topic.pulsar_name, changed)
             await self.all()
+
+    async def _altered(self, group_id: str, change: Callable[[Configs], Configs]) -> tuple[Configs, Configs]:
+        """The group's configurations as they are stored, and as they will be."""
+        of_groups = await self._stored()
+        stored = of_groups.get(group_id, {})
+        configs = self._checked(change(self._usable_of(stored)))
+        self._check_size(of_groups, group_id, configs)
+        return stored, configs
 
     def _check_size(self, of_groups: Mapping[str, Configs], group_id: str, configs: Configs) -> None:
         """Raises KafkaError when configurations are added and there are too many."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 import structlog
@@ -23,14 +24,15 @@ from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.group_topics import PART_ROWS
-from gateway.requests.repeated import MAX_TIMES, times_of
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import OffsetFetchRequest, OffsetFetchResponse
 
 OWN_ERROR_VERSION, SEVERAL_VERSION = 2, 8
-REPEATED_METADATA_CHARS = 1024 * 1024
+REPEATED_CHARS = 1024 * 1024
+OFFSET_CHARS = 64
+"""About the size of an offset in the answer, without its metadata."""
 NEVER_MS = 0
 """Offsets without a topic id were committed before this time."""
 _Topic = OffsetFetchResponse.OffsetFetchResponseTopic
@@ -49,16 +51,40 @@ class _AskedTopic(Protocol):
 
 
 class _Room:
-    """For the metadata of partitions that a request names again: a row of four bytes is answered by thousands."""
+    """For what a request names again: a few bytes, such as those of a group, are answered by thousands.
+
+    Kafka has no such limit; its clients name things once.
+    """
 
     def __init__(self) -> None:
-        self._left_chars = REPEATED_METADATA_CHARS
+        self._left_chars = REPEATED_CHARS
+        self._partitions: set[tuple[str, TopicPartition]] = set()
+        self._groups: set[str] = set()
+        self.too_large: set[str] = set()
+        """Groups for all offsets of which there was no room."""
 
-    def take(self, metadata: str) -> bool:
-        """False if there is no room left. Kafka has no such limit; its clients name partitions once."""
-        if len(metadata) > self._left_chars:
+    def has_metadata(self, group_id: str, partition: TopicPartition, metadata: str) -> bool:
+        """False if the partition is named again, and there is no room left."""
+        if (group_id, partition) in self._partitions:
+            return self._take(len(metadata))
+        self._partitions.add((group_id, partition))
+        return True
+
+    async def has_all(self, group_id: str, offsets: Mapping[TopicPartition, FetchedOffset]) -> bool:
+        """For a group whose offsets are all asked for. False if it is named again, and there is no room left."""
+        if group_id not in self._groups:
+            self._groups.add(group_id)
+            return True
+        chars = [OFFSET_CHARS + len(fetched.metadata) async for fetched in sliced(offsets.values())]
+        if self._take(sum(chars)):
+            return True
+        self.too_large.add(group_id)
+        return False
+
+    def _take(self, chars: int) -> bool:
+        if chars > self._left_chars:
             return False
-        self._left_chars -= len(metadata)
+        self._left_chars -= chars
         return True
 
 
@@ -70,8 +96,8 @@ def handle(call: Call[OffsetFetchRequest]) -> Reply:
 async def _answer(call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
     request = call.request
     if call.version >= SEVERAL_VERSION:
-        times, room = await times_of(group.group_id for group in request.groups), _Room()
-        return OffsetFetchResponse(groups=await fan_out(lambda group: _group(call, group, times, room), request.groups))
+        room = _Room()
+        return OffsetFetchResponse(groups=await fan_out(lambda group: _group(call, group, room), request.groups))
     asked = FetchOffsetsRequest(request.group_id, await _partitions(request.topics), request.require_stable)
     answer = await _fetch_in_parts(call, asked)
     named, offsets = request.topics, answer.offsets
@@ -79,26 +105,31 @@ async def _answer(call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
         offsets = dict.fromkeys(asked.partitions or (), FetchedOffset(error=answer.error))
     elif answer.error:
         named = []
-    topics = await _topics(named, offsets, _Topic, _Partition, _Room())
+    topics = await _topics(named, offsets, _Topic, _Partition, partial(_Room().has_metadata, asked.group_id))
     return OffsetFetchResponse(error_code=answer.error, topics=topics)
 
 
 async def _group(
-    call: Call[OffsetFetchRequest], group: OffsetFetchRequest.OffsetFetchRequestGroup, times: Mapping[str, int],
-    room: _Room,
-) -> _Group:  # fmt: skip
-    """`times` says how often each group is named."""
-    if times[group.group_id] > MAX_TIMES:
-        call.count_error(ErrorCode.INVALID_REQUEST)
-        return _Group(group_id=group.group_id, error_code=ErrorCode.INVALID_REQUEST)
+    call: Call[OffsetFetchRequest], group: OffsetFetchRequest.OffsetFetchRequestGroup, room: _Room
+) -> _Group:
+    if group.topics is None and group.group_id in room.too_large:
+        return _refused(call, group)
     asked = FetchOffsetsRequest(
         group.group_id, await _partitions(group.topics), call.request.require_stable, group.member_id,
         group.member_epoch,
     )  # fmt: skip
     answer = await _fetch_in_parts(call, asked)
+    if group.topics is None and not await room.has_all(group.group_id, answer.offsets):
+        return _refused(call, group)
     named = [] if answer.error else group.topics
-    topics = await _topics(named, answer.offsets, _TopicOfGroup, _PartitionOfGroup, room)
+    has_room = partial(room.has_metadata, group.group_id)
+    topics = await _topics(named, answer.offsets, _TopicOfGroup, _PartitionOfGroup, has_room)
     return _Group(group_id=group.group_id, error_code=answer.error, topics=topics)
+
+
+def _refused(call: Call, group: OffsetFetchRequest.OffsetFetchRequestGroup) -> _Group:
+    call.count_error(ErrorCode.INVALID_REQUEST)
+    return _Group(group_id=group.group_id, error_code=ErrorCode.INVALID_REQUEST)
 
 
 async def _fetch_in_parts(call: Call, asked: FetchOffsetsRequest) -> FetchOffsetsResponse:
@@ -189,20 +220,18 @@ async def _topics(
     offsets: Mapping[TopicPartition, FetchedOffset],
     topic_row: Callable[..., Topic_],
     partition_row: Callable[..., object],
-    room: _Room,
+    has_room: Callable[[TopicPartition, str], bool],
 ) -> list[Topic_]:
     """The rows of the request, or of all offsets. They have the same fields in all versions, and different classes."""
     if asked is None:
         named = await _by_topic(offsets)
     else:
         named = [(each.name, each.partition_indexes) async for each in sliced(asked)]
-    answered: set[TopicPartition] = set()
 
     def row(each: TopicPartition) -> object:
         fetched = offsets[each]
-        if each in answered and not room.take(fetched.metadata):
+        if asked is not None and not has_room(each, fetched.metadata):
             fetched = FetchedOffset(error=ErrorCode.INVALID_REQUEST)
-        answered.add(each)
         return partition_row(
             partition_index=each.partition, committed_offset=fetched.offset,
             committed_leader_epoch=fetched.leader_epoch, metadata=fetched.metadata, error_code=fetched.error,

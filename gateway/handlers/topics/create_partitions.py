@@ -79,8 +79,9 @@ async def _grow(call: Call[CreatePartitionsRequest], wanted: _Wanted, room: _Roo
 
 async def _add(cluster: Cluster, topic: Topic, count: int) -> None:
     """Continues when the client has left: groups must not skip what is written to the new partitions."""
-    before = await cluster.topics.add_partitions(topic, count)
-    await cluster.group_service.partitions_added(before, count)
+    await cluster.topics.add_partitions(
+        topic, count, lambda before: cluster.group_service.partitions_added(before, count)
+    )
 
 
 def _check_count(assignments: list[_Wanted.CreatePartitionsAssignment] | None, added: int) -> None:

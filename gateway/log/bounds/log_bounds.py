@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from contextlib import aclosing
+from itertools import islice
 from typing import NamedTuple
 
 import structlog
@@ -23,18 +24,22 @@ from gateway.log.bounds.start_search import (
     start_of,
     stored_start,
 )
-from gateway.log.bounds.transaction_flag import flagged_position, shows_copied_transactions
+from gateway.log.bounds.transaction_flag import REPLICATORS, flagged_position, shows_copied_transactions
 from gateway.log.entries.entry_stream import NOTHING, read_entries, read_entry, read_on
+from gateway.log.entries.log_entry import holds_batches
 from gateway.log.entries.silent_reader import reader_gets_none
 from gateway.log.entries.start_reader import StartReader, open_start_reader
 from gateway.log.entries.stored_entries import NotReturnedError, end_at, undispatched_entry
-from gateway.log.entries.undispatched import undispatched_end
+from gateway.log.entries.undispatched import backwards, undispatched_end
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.admin.topics import COMPACTION_CURSOR, InternalStats, ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Entry
+
+LOOK_BACK_ENTRIES = 64
+"""Of native producers, at the end of a log that is replicated: before them may be transactions of another cluster."""
 
 log = structlog.get_logger()
 
@@ -55,6 +60,8 @@ class LogBounds(NamedTuple):
     """Open at `start_offset`, and now the caller's; None if no reader can go on from there."""
     has_copied_transactions: bool = False
     """The last entry shows that another cluster has transactions in this log."""
+    has_newer_ledger: bool = False
+    """Mostly it is empty. But the broker that named the last entry may have lost the topic to another one."""
 
 
 class _First(NamedTuple):
@@ -66,10 +73,10 @@ class _First(NamedTuple):
 
 
 class _End(NamedTuple):
-    """The offset after the last entry, and whether that shows transactions of another cluster."""
+    """The offset after the last entry, and that entry, if readers get it."""
 
     offset: int
-    has_copied_transactions: bool = False
+    entry: Entry | None = None
 
 
 async def read_bounds(client: PulsarClient, admin: AdminClient, topic: str) -> LogBounds:
@@ -98,13 +105,15 @@ async def _read_bounds(
             end = run_shared("end of a log", _end(client, admin, topic, last))
         held = await admin.topics.managed_ledger(topic)  # after `last`: an entry's flag is written before the entry
         flag = flagged_position(held.properties)
+        has_newer = last.ledger_id < max(held.ledger_ids, default=-1)
         if last.entry_id < 0 or last.ledger_id not in held.ledger_ids:  # `last` may name an expired entry
-            return (await _without_entries(client, admin, topic, held, asked_at))._replace(flag=flag)
+            empty = await _without_entries(client, admin, topic, held, asked_at)
+            return empty._replace(flag=flag, has_newer_ledger=has_newer)
         first = await _first(client, admin, topic, started, last)
         if first is None:
             log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
             end_offset = await end_at(admin, topic, last, None)
-            return LogBounds(last, end_offset, end_offset, asked_at=asked_at, flag=flag)
+            return LogBounds(last, end_offset, end_offset, asked_at=asked_at, flag=flag, has_newer_ledger=has_newer)
         found = first.end
         if found is None:
             found = await (end or _end(client, admin, topic, last))
@@ -118,9 +127,12 @@ async def _read_bounds(
     deleted = deleted_before(held.properties)
     if deleted > start.offset:
         start = FirstOffset(deleted, at_first_entry=False)
+    copied = await _has_copied_transactions(client, admin, topic, held, last, found.entry)
     may_go_on = started.can_go_on and start.offset == started.offset and start is first.ledger.start
     kept = started if may_go_on else None
-    return LogBounds(last, found.offset, *start, known, asked_at, flag, kept, found.has_copied_transactions)
+    return LogBounds(
+        last, found.offset, *start, known, asked_at, flag, kept, copied, has_newer
+    )
 
 
 async def _without_entries(
@@ -179,7 +191,7 @@ async def _first(
                 return await _first_behind(admin, topic, entry)
             start = await start_of(admin, topic, entry.position.ledger_id, entry)
             started.first, started.offset = entry, first_index(entry.index, entry.num_messages)
-            end = _End(entry.index + 1, shows_copied_transactions(entry)) if entry.position >= last else None
+            end = _End(entry.index + 1, entry) if entry.position >= last else None
             return _First(FirstLedger(entry.position.ledger_id, start), end)
     return await _first_of_kept(admin, topic, last, kept_end)
 
@@ -211,7 +223,26 @@ async def _end(client: PulsarClient, admin: AdminClient, topic: str, last: Posit
     if found is None:
         raise ServiceNotReadyError(f"the last entry of {topic} was deleted in the meantime")
     offset = await end_at(admin, topic, last, found.index)
-    return _End(offset, entry is not None and shows_copied_transactions(entry))
+    return _End(offset, entry)
+
+
+async def _has_copied_transactions(
+    client: PulsarClient, admin: AdminClient, topic: str, held: ManagedLedgerInfo, last: Position, entry: Entry | None
+) -> bool:
+    """Whether the last entry shows transactions of another cluster, or one before it that native producers followed.
+
+    ``entry`` is None if readers do not get the last one.
+    """
+    if entry is not None and holds_batches(entry):
+        return shows_copied_transactions(entry)
+    is_copy = entry is not None and entry.metadata.HasField("replicated_from")
+    is_replicated = is_copy or any(name.startswith(REPLICATORS) for name in held.cursors)
+    if not is_replicated or flagged_position(held.properties) is not None:
+        return False
+    ledgers = (await admin.topics.internal_stats(topic)).ledgers
+    *_, start = [last, *islice(backwards(ledgers, NOTHING, last), LOOK_BACK_ENTRIES + 1)]
+    async with aclosing(read_entries(client, topic, start, last, admin=admin)) as entries:
+        return any([shows_copied_transactions(each) async for each in entries])
 
 
 async def _is_compacted(admin: AdminClient, topic: str, held: ManagedLedgerInfo) -> bool:

@@ -18,6 +18,8 @@ from gateway.pulsar.reader import Entry
 
 PROPERTY = "kafka.transactions.from"
 CHECKPOINT, CHECKPOINT_AT = "kafka.checkpoint", "kafka.checkpoint.at"
+REPLICATORS = "pulsar.repl."
+"""The cursor of a broker that copies entries to another cluster: this prefix, and the cluster's name."""
 _OF_ENTRIES = {CHECKPOINT.encode(), CHECKPOINT_AT.encode()}
 
 

@@ -37,10 +37,13 @@ class EndRefresh:
         timeout_ms: int,
         held_back: HeldBackEntries,
         asked_at: float = -math.inf,
+        *,
+        is_doubtful: bool = False,
     ) -> None:
         """``on_undispatched(last, end)``: brokers dispatch no further entry up to ``last``; the log ends at ``end``.
 
         ``asked_at``: when the broker was asked for the end with which the log was opened, by the monotonic clock.
+        ``is_doubtful``: perhaps another broker owned the topic then.
         """
         self._client = client
         self._admin = admin
@@ -50,6 +53,7 @@ class EndRefresh:
         self._timeout_ms = timeout_ms
         self._held_back = held_back
         self._asked_at = asked_at
+        self._is_doubtful = is_doubtful
         self._undispatched_to = NOTHING
         """What follows the log's end up to here was looked up: brokers dispatch none of it."""
         self._ahead = SharedRun(self.refresh)
@@ -58,7 +62,7 @@ class EndRefresh:
 
     def checked_within(self, seconds: float) -> bool:
         """Whether the log is known up to the end that the broker had within this time."""
-        return time.monotonic() - self._asked_at < seconds
+        return not self._is_doubtful and time.monotonic() - self._asked_at < seconds
 
     def refresh_ahead(self, at_most_every_s: float) -> None:
         """Start the work of ``refresh`` before a caller has to wait for it."""
@@ -69,6 +73,11 @@ class EndRefresh:
         """Read up to the broker's current end. Raises PulsarError or TimeoutError."""
         if self.checked_within(at_most_every_s):
             return
+        if self._is_doubtful:
+            await self.check_owner()
+        await self._read_on()
+
+    async def _read_on(self) -> None:
         asked_at = time.monotonic()
         await self._read_to_end()
         self._asked_at = max(self._asked_at, asked_at)
@@ -77,10 +86,10 @@ class EndRefresh:
         """Read all that the broker had received at the time of the call. Raises PulsarError and TimeoutError."""
         topic = self._follower.pulsar_topic
         stats = await as_owner(self._admin, topic, partial(drained, self._admin, topic))
-        await self.refresh()
+        await self._read_on()
         last, behind = stats.last_confirmed, self._follower.end.last
         if last.entry_id >= 0 and last > behind and not await self._held_back.read(stats, behind):
-            await self.refresh()  # they may have been held back when it began
+            await self._read_on()  # they may have been held back when it began
             await self._ensure_reached(stats)
         return stats
 
@@ -92,7 +101,7 @@ class EndRefresh:
         if await self._has_reached(stats):
             return
         self._follower.start_anew()
-        await self.refresh()
+        await self._read_on()
         if not await self._has_reached(stats):
             topic = self._follower.pulsar_topic
             raise ServiceNotReadyError(f"readers of {topic} do not get all entries up to {stats.last_confirmed}")
@@ -108,12 +117,20 @@ class EndRefresh:
         return True
 
     async def check_owner(self) -> None:
-        """Raises PulsarError if the broker does not own the topic any more: the log may be longer than it says."""
+        """Read all that the owner of the topic has: the broker of the reader may have lost it.
+
+        Raises PulsarError and TimeoutError, also if no broker that answers is the owner.
+        """
         await self._owner.wait()
 
     async def _check_owner(self) -> None:
         topic = self._follower.pulsar_topic
-        await as_owner(self._admin, topic, partial(self._admin.topics.internal_stats, topic))
+        stats = await as_owner(self._admin, topic, partial(self._admin.topics.internal_stats, topic))
+        await self._read_on()
+        last, behind = stats.last_confirmed, self._follower.known_up_to
+        if last.entry_id >= 0 and last > behind and not await self._held_back.are_there(stats, behind):
+            await self._ensure_reached(stats)
+        self._is_doubtful = False
 
     async def _read_to_end(self) -> None:
         last = await self._follower.last_position()

@@ -68,6 +68,11 @@ class HeldBackEntries:
             self._end.written_ahead(newest.position, newest.index + 1)
         return True
 
+    async def are_there(self, stats: InternalStats, behind: Position) -> bool:
+        """Whether the entries from ``behind`` up to the last one are held back. Raises PulsarError and TimeoutError."""
+        newest = await self._newest([*islice(backwards(stats.ledgers, behind, stats.last_confirmed), MAX_UNANSWERED)])
+        return newest is not None and newest.is_held_back
+
     async def _newest(self, positions: list[Position]) -> StoredEntry | None:
         """The newest entry that the broker returns. It may not return the very last ones."""
         failure: Exception | None = None

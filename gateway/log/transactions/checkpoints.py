@@ -74,7 +74,8 @@ class Checkpoints:
         self.newest: Named | None = None
         self._bytes = self._entries = self._aborted = 0
         """Counted since the last checkpoint was sent."""
-        self._names = b""
+        self._names = encode_metadata_properties([(CHECKPOINT_AT, "")])
+        """Until a checkpoint is known, entries say only that there are transactions: other clusters look for that."""
         self._places: list[Checkpoint] = []
         """Places after the newest checkpoint that need a checkpoint of their own. They lack aborted transactions."""
         self._aborted_since_place = 0

@@ -38,6 +38,8 @@ class EntryEvents(NamedTuple):
     position: Position
     next_offset: int = -1
     events: Sequence[Event] = ()
+    base_offset: int = -2
+    """Set in entries that are read from the log, if gateways wrote them."""
 
 
 def events_of(data: Buffer, base_offset: int) -> list[Event]:

@@ -87,6 +87,9 @@ class LogTransactions:
         """The last load has failed, RETRY_S ago at most."""
         self.checkpoints = Checkpoints()
         self._looked_for_checkpoint = False
+        self._knows_trimmed = False
+        """What only the compacted log has is covered, up to the offset ``_trimmed_to``."""
+        self._trimmed_to = -1
         self._written = 0
         self._keeping = SharedRun(self._keep_newest)
         self._past = PastAborted(NO_ENTRY)
@@ -328,7 +331,7 @@ class LogTransactions:
 
     def _forget(self) -> None:
         """Begin at the flag again."""
-        self.loaded = self._looked_for_checkpoint = False
+        self.loaded = self._looked_for_checkpoint = self._knows_trimmed = False
         self.state, self._position = PartitionTransactions(), self._flag.position or FROM_THE_START
         self.checkpoints, self._past = Checkpoints(), PastAborted(NO_ENTRY)
         self._cleaned.forget()
@@ -357,7 +360,7 @@ class LogTransactions:
         self._looked_for_checkpoint = True
         if found is not None and found[1].position > self._position:
             entry, checkpoint = found
-            self.state, self._position = checkpoint.transactions(), checkpoint.position
+            self.state, self._position, self._knows_trimmed = checkpoint.transactions(), checkpoint.position, True
             self._past, self._seen = PastAborted(checkpoint.before), True
             self.checkpoints.written(entry, checkpoint.offset)
 
@@ -401,10 +404,28 @@ class LogTransactions:
 
     async def _scan(self, last: Position) -> None:
         compacted = self._cleaned.place is not None
-        found = scan_events(self._resources, self._topic, self._position, last, compacted=compacted)
-        async for entry in found:
+        async for entry in scan_events(self._resources, self._topic, self._position, last, compacted=compacted):
+            if self._cleaned.compacted and not compacted and not self._knows_trimmed:
+                await self._scan_trimmed(entry)
             self._take(entry)
             self._position = entry.position
+
+    async def _scan_trimmed(self, first: EntryEvents) -> None:
+        """Read what only the compacted log still has: retention has deleted the entries before the first one.
+
+        A marker may be missing wherever entries are: what is open there is taken as decided, so that no transaction is
+        open for ever, and nothing committed counts as a part of a later one that was aborted.
+        """
+        async for entry in scan_events(self._resources, self._topic, self._position, first.position, compacted=True):
+            if entry.base_offset != self._trimmed_to:
+                self.state.forget_open()
+            if entry.position >= first.position:
+                break
+            self._take(entry)
+            self._position, self._trimmed_to = entry.position, entry.next_offset
+        if first.base_offset != self._trimmed_to:
+            self.state.forget_open()
+        self._knows_trimmed = True
 
     async def _scan_compacted(self, reached: int, end_offset: int) -> Position:
         """Read a log of which retention has left only what was compacted before. Returns the last entry that was read.

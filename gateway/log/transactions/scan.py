@@ -39,4 +39,5 @@ async def scan_events(
             if read is None:
                 yield EntryEvents(entry.position)
             else:
-                yield EntryEvents(entry.position, read.next_offset, events_of(read.data, read.base_offset))
+                events = events_of(read.data, read.base_offset)
+                yield EntryEvents(entry.position, read.next_offset, events, read.base_offset)

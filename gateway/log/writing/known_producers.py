@@ -33,6 +33,7 @@ from typing import Any
 
 from gateway.background import run_shared
 from gateway.log.bounds.log_end import LogEnd
+from gateway.log.bounds.transaction_flag import REPLICATORS
 from gateway.log.entries.log_entry import LogEntry
 from gateway.log.reading.end_refresh import EndRefresh
 from gateway.log.resources import Resources
@@ -44,8 +45,6 @@ from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames, fence_
 from gateway.pulsar.admin.topics import InternalStats
 from protocol.kafka.batch import BatchHeader, iter_headers
 
-REPLICATORS = "pulsar.repl."
-"""The cursor of a broker that copies entries to another cluster: this prefix, and the cluster's name."""
 READ_AGAIN_S = 60.0
 MAX_READS = 10
 """While entries are missed again and again, the tail is read so many times; then clients get an error and retry."""

@@ -86,7 +86,7 @@ class AdminClient:
 
     def __init__(self, settings: PulsarSettings) -> None:
         self._http = AdminHttp(settings)
-        self.topics = TopicsAdmin(self._http)
+        self.topics = TopicsAdmin(self._http, settings.max_admin_connections)
         self.namespaces = NamespacesAdmin(self._http)
         self.brokers = BrokersAdmin(self._http)
 

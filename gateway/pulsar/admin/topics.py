@@ -4,6 +4,7 @@ Topic names are full names, `persistent://tenant/namespace/name`. Every method r
 https://pulsar.apache.org/docs/4.0.x/admin-api-topics/
 """
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -130,8 +131,10 @@ def topic_path(topic: str, *suffix: str) -> str:
 class TopicsAdmin:
     """Partitioned and unpartitioned topics."""
 
-    def __init__(self, http: AdminHttp) -> None:
+    def __init__(self, http: AdminHttp, max_connections: int) -> None:
         self._http = http
+        self._entry_requests = asyncio.Semaphore(max(1, max_connections // 2))
+        """Brokers never answer for some entries, and anyone may write very many of these: other requests go on."""
 
     # Partitioned topics.
 
@@ -277,7 +280,8 @@ class TopicsAdmin:
     async def _entry(self, method: str, topic: str, position: Position) -> Response | None:
         path = topic_path(topic, "ledger", str(position.ledger_id), "entry", str(position.entry_id))
         try:
-            return await self._http.request(method, path, refusal=_BEHIND_LAST_ENTRY)
+            async with self._entry_requests:
+                return await self._http.request(method, path, refusal=_BEHIND_LAST_ENTRY)
         except AdminError as error:
             if error.not_found or _BEHIND_LAST_ENTRY in error.reason:
                 return None

@@ -224,6 +224,17 @@ def test_fetch(conversation: Conversation, version: int) -> None:
     fetch(conversation, version, "", [topic])
 
 
+@case("OffsetFetch", range(8, FETCH_LAST + 1))
+@pytest.mark.parametrize("asked", [None, [], [0], [0, 7]], ids=str)
+def test_fetch_a_group_again_and_again(conversation: Conversation, version: int, asked: list[int] | None) -> None:
+    group, topic = new_group(conversation), conversation.topic("groups")
+    commit(conversation, 2, group, topic)
+    topics = None if asked is None else [{"name": topic, "partition_indexes": asked}]
+    member = {"member_id": None, "member_epoch": -1} if version >= 9 else {}
+    rows = [{"group_id": each, "topics": topics, **member} for each in [group] * 30 + ["none"] * 12]
+    conversation.call("OffsetFetch", version, groups=rows, require_stable=False)
+
+
 @case("OffsetDelete")
 def test_delete_offsets(conversation: Conversation, version: int) -> None:
     group, topic = new_group(conversation), conversation.topic("groups")

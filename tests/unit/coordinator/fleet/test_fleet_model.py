@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from coordinator.fleet.messages import NO_EPOCH, Message
+from coordinator.fleet.messages import NO_EPOCH, Message, TopicTurn, TopicTurnEnd
 from tests.unit.coordinator.fleet.fleet_harness import KEYS, TIMES, Gateway, World
 
 NAMES = "abcd"
@@ -95,6 +95,31 @@ class FleetLives(RuleBasedStateMachine):
     @rule(number=st.integers(0, 3))
     def drain(self, number: int) -> None:
         self.each(number, lambda gateway: gateway.drain(self.world.now_ms))
+
+    @rule(number=st.integers(0, 3), topic=st.sampled_from("tu"), request=st.integers(0, 3))
+    def ask_for_a_turn(self, number: int, topic: str, request: int) -> None:
+        def ask(gateway: Gateway) -> None:
+            own = gateway.membership.member.incarnation
+            gateway.outbox.append(TopicTurn(topic=topic, request_id=f"{own}-{request}", incarnation=own))
+
+        self.each(number, ask)
+
+    @rule(number=st.integers(0, 3), topic=st.sampled_from("tu"), request=st.integers(0, 3))
+    def end_a_turn(self, number: int, topic: str, request: int) -> None:
+        def end(gateway: Gateway) -> None:
+            request_id = f"{gateway.membership.member.incarnation}-{request}"
+            gateway.outbox.append(TopicTurnEnd(topic=topic, request_id=request_id))
+
+        self.each(number, end)
+
+    @invariant()
+    def turns_are_those_of_members(self) -> None:
+        for gateway in self.world.gateways:
+            roster = gateway.membership.roster
+            members = {state.member.incarnation for state in roster.members.values()}
+            turns = [turn for of_topic in roster.turns.values() for turn in of_topic]
+            assert {turn.incarnation for turn in turns} <= members
+            assert len({turn.request_id for turn in turns}) == len(turns)
 
     @invariant()
     def one_leader_at_most(self) -> None:

@@ -86,14 +86,14 @@ async def test_deletions_are_a_clusters_own() -> None:
     all_three.subscribe(of_fleet)
     gone = DeletedTopic("t", b"i" * 16, 5)
     acme.announce_deletion(gone)
-    assert [topic.name for topic in all_three._announcing] == ["acme/orders/t"]
+    assert [topic.name for topic in all_three._deletions._unread_s] == ["acme/orders/t"]
     snapshot = Snapshot(epoch=1, position=None, members=())
     message = Deletion(
         topics=("acme/orders/t",), topic_ids={"acme/orders/t": gone.topic_id.hex()}, deleted_ms=5, snapshot=snapshot
     )
     all_three._read(LogPosition(1, 2), message)
     assert of_acme.deleted == [gone] and not of_other.deleted
-    assert not all_three._announcing
+    assert not all_three._deletions._unread_s
     assert [topic.name for topic in of_fleet.deleted] == ["acme/orders/t"]
 
 

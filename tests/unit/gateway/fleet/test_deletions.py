@@ -12,7 +12,7 @@ from coordinator.fleet.messages import Deletion, LogPosition, MalformedMessageEr
 from coordinator.fleet.roster import Roster
 from coordinator.topics import DeletedTopic
 from gateway.config.gateway_config import FleetSection
-from gateway.fleet import fleet as fleet_module
+from gateway.fleet import deletions
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.fleet_log import FleetLog
 from gateway.fleet.listener import FleetListener
@@ -63,7 +63,7 @@ async def test_the_leaders_of_a_deleted_topic_are_forgotten() -> None:
 
 
 async def test_a_deletion_is_announced_until_it_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_module, "ANNOUNCE_AGAIN_S", 0)
+    monkeypatch.setattr(deletions, "ANNOUNCE_AGAIN_S", 0)
     fleet, log, heard = scene()
     fleet.announce_deletion(TOPIC)
     assert log.sent == []

@@ -103,7 +103,10 @@ async def test_a_topic_that_another_gateway_deleted_is_not_brought_back_by_an_ol
 async def test_a_topic_that_is_being_deleted_is_not_brought_back_by_a_late_answer(scene: Scene) -> None:
     topic = scene.catalog._remember(scene.catalog._new_topic("a", 2, {}))
     scene.pulsar.may_delete.clear()
+    scene.pulsar.is_slow = False
     deleting = asyncio.create_task(scene.catalog.delete(topic))
+    await scene.until_read(1)
+    scene.pulsar.is_slow = True
     looking = await scene.look_up()
     scene.pulsar.may_delete.set()
     await deleting
@@ -117,6 +120,7 @@ async def test_a_lookup_during_a_deletion_that_fails_finds_the_topic(scene: Scen
     topic = scene.catalog._remember(scene.catalog._new_topic("a", 2, {}))
     scene.pulsar.refuses_deletion = True
     looking = await scene.look_up()
+    scene.pulsar.is_slow = False
     with pytest.raises(AdminError):
         await scene.catalog.delete(topic)
     scene.answer_all()
@@ -182,6 +186,15 @@ async def test_a_topic_that_another_gateway_did_not_delete(scene: Scene, monkeyp
     monkeypatch.setattr(known_topics, "HIDDEN_S", 0)
     scene.catalog.hide("a")
     assert await scene.catalog.get("a") is not None
+
+
+async def test_a_topic_is_found_as_soon_as_another_gateway_fails_to_delete_it(scene: Scene) -> None:
+    scene.answer_all()
+    scene.catalog.hide("a")
+    assert await scene.catalog.get("a") is None
+    scene.catalog.show("a")
+    assert await scene.catalog.get("a") is not None
+    assert [topic.name for topic in (await scene.catalog.all()).topics] == ["a"]
 
 
 async def test_a_topic_is_created_when_another_gateway_has_deleted_it(scene: Scene) -> None:

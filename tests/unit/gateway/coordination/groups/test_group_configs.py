@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,6 +25,10 @@ class FakePulsar:
         self.properties = {"kafka.topic.id": "something else"}
         self.missing = False
         self.topics = self
+        self._turn = asyncio.Lock()
+
+    def turn(self, _name: str) -> asyncio.Lock:
+        return self._turn
 
     async def get(self, name: str) -> Any:
         return None if self.missing else SimpleNamespace(pulsar_name=name)

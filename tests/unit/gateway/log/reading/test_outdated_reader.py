@@ -88,3 +88,51 @@ async def test_entries_that_brokers_do_not_dispatch_are_not_waited_for(
         await scene.log.end.read_what_others_sent()
     assert scene.log.end_offset == 1, "as at every other gateway"
     assert len(asked) == 1 + 3 + 1
+
+
+async def test_a_fetch_beyond_the_end_waits_for_what_the_owner_has(outdated: Scene) -> None:
+    """It was answered OFFSET_OUT_OF_RANGE: the broker that was asked for its ledgers is not the reader's."""
+    outdated.topic.write(bytes(batch_of(7)), 1, "the former leader", 0)
+    await outdated.log.end.refresh()
+    assert outdated.log.end_offset == 1
+    await outdated.log.end.check_owner()
+    assert outdated.log.end_offset == 2
+
+
+async def test_what_an_open_native_transaction_holds_back_is_not_waited_for(scene: Scene) -> None:
+    scene.topic.held_back_from = scene.topic.write(b"x", 1, "native", 0, native=True)
+    readers = len(scene.topic.readers)
+    await scene.log.end.check_owner()
+    assert (scene.log.end_offset, len(scene.topic.readers)) == (1, readers)
+
+
+@pytest.fixture
+async def opened_late(outdated: Scene) -> Scene:
+    """The topic had another owner when the log was opened."""
+    outdated.log.end._is_doubtful = True
+    outdated.topic.write(bytes(batch_of(7)), 1, "the former leader", 0)
+    return outdated
+
+
+async def test_the_end_is_not_before_what_the_former_leader_has_acknowledged(
+    opened_late: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner is asked once, not for each ListOffsets."""
+    asked = AsyncMock(side_effect=opened_late.topic.internal_stats)
+    monkeypatch.setattr(opened_late.topic, "internal_stats", asked)
+    assert not opened_late.log.end.checked_within(60)
+    for _ in range(3):
+        await opened_late.log.end.refresh()
+    assert (opened_late.log.end_offset, asked.await_count) == (2, 1)
+    assert opened_late.log.end.checked_within(60)
+
+
+async def test_there_is_no_end_while_the_owner_does_not_answer(
+    opened_late: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(opened_late.topic, "internal_stats", AsyncMock(side_effect=ServiceNotReadyError("not yet")))
+        with pytest.raises(ServiceNotReadyError):
+            await opened_late.log.end.refresh(at_most_every_s=60)
+    await opened_late.log.end.refresh(at_most_every_s=60)
+    assert opened_late.log.end_offset == 2

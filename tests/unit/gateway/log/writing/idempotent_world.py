@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -80,6 +80,9 @@ class Broker(FakeTopic):
         for _ in range(min(count, len(self.pending))):
             producer, sequence_id, data, records = self.pending.popleft()
             self.written.append((producer, sequence_id, super().write(data, records, producer.name, sequence_id)))
+            metadata = self.entries[-1][3]
+            metadata.ClearField("properties")
+            metadata.MergeFromString(producer.fields[sequence_id])
 
     def write_all(self) -> None:
         self.write(len(self.received) + len(self.pending))
@@ -128,8 +131,11 @@ class Gateway:
             if self.log is None or self.log.closed:
                 pulsar, admin = cast(PulsarClient, self.broker), cast(AdminClient, self.broker)
                 shared = Shared(pulsar, admin, Limits(refresh_timeout_ms=2_000), Metrics(), lambda: self.has_lease)
-                self.log = PartitionLog("topic", shared, LogBounds(self.broker.last, self.broker.next_index, 0))
+                self.log = PartitionLog("topic", shared, await self.bounds())
             return self.log
+
+    async def bounds(self) -> LogBounds:
+        return LogBounds(self.broker.last, self.broker.next_index, 0)
 
     @property
     def producers(self) -> list[FakeProducer]:
@@ -194,8 +200,14 @@ class Connection:
         while True:
             await self.produce(await self.requests.get())
 
+    def batch(self, number: int) -> tuple[memoryview, BatchHeader]:
+        return batch_of(self.producer_id, number)
+
+    async def prepare(self, log: PartitionLog, header: BatchHeader) -> None:
+        await log.prepare(header, self.number)
+
     async def produce(self, request: Request) -> None:
-        data, header = batch_of(self.producer_id, request.number)
+        data, header = self.batch(request.number)
 
         def done(base_offset: int, error: Exception | None) -> None:
             request.answer = base_offset, error_code(error) if error is not None else ErrorCode.NONE
@@ -207,7 +219,7 @@ class Connection:
             log = await self.gateway.open()
             self._check_leads()
             if not log.ready_for(header, self.number):
-                await log.prepare(header, self.number)
+                await self.prepare(log, header)
                 self._check_leads()
             self.refused.check("t", 0, header, log.producers)
             log.append(data, header, self.number, done)
@@ -222,11 +234,14 @@ class Connection:
 class Producer:
     """The model client."""
 
+    retried: Collection[ErrorCode] = RETRIED
+    connection_class: type[Connection] = Connection
+
     def __init__(self, producer_id: int, gateway: Gateway, leader_of_all: Leader | None = None) -> None:
         self.producer_id = producer_id
         self.leader_of_all = leader_of_all
         self.leader = leader_of_all or Leader(gateway)
-        self.connection = Connection(gateway, self.leader, producer_id)
+        self.connection = self.connection_class(gateway, self.leader, producer_id)
         self.connections = {gateway: self.connection}
         self.sent_away = False
         self.next = 0
@@ -268,14 +283,14 @@ class Producer:
                 first = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and request.number == self.acknowledged + 1
                 assert not first, f"batch {request.number} is said to be out of order, and is the next one"
                 self.sent_away = self.sent_away or code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-                assert code in RETRIED or code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                assert code in self.retried or code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
                 self.again = sorted([*self.again, request.number])
 
     def go_over(self) -> None:
         """Change to another leader; the connection to the previous one stays."""
         gateway, self.sent_away = self.leader.gateway, False
         if gateway not in self.connections:
-            self.connections[gateway] = Connection(gateway, self.leader, self.producer_id)
+            self.connections[gateway] = self.connection_class(gateway, self.leader, self.producer_id)
         self.connection = self.connections[gateway]
 
     def reconnect(self, gateway: Gateway, *, noticed: bool) -> None:
@@ -287,7 +302,7 @@ class Producer:
         if self.leader_of_all is None:
             self.leader = Leader(gateway)
         gateway = self.leader.gateway
-        self.connection = Connection(gateway, self.leader, self.producer_id)
+        self.connection = self.connection_class(gateway, self.leader, self.producer_id)
         self.connections = {gateway: self.connection}
 
 

@@ -26,10 +26,12 @@ REPLICATOR = "pulsar.repl.other"
 class Region(Broker):
     """The broker of a cluster, and its only gateway."""
 
+    gateway_class: type[Gateway] = Gateway
+
     def __init__(self) -> None:
         super().__init__()
         self.cursors = [REPLICATOR]
-        self.gateway = Gateway(self)
+        self.gateway = self.gateway_class(self)
         self.copied = 0
         """The number of entries that are in the other cluster, or came from there."""
         self.dead: set[SendListener] = set()
@@ -81,7 +83,7 @@ class Region(Broker):
             for _, header in iter_headers(data):
                 if header.producer_id == producer_id:
                     yield header.base_sequence // RECORDS, offset
-                offset += RECORDS
+                offset += header.last_offset_delta + 1
 
 
 class Client(Producer):

@@ -9,7 +9,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.admin.http import AdminError, AdminHttp
+from gateway.pulsar.position import Position
 from gateway.pulsar.settings import PulsarSettings
 
 
@@ -101,3 +103,35 @@ async def test_a_refusal_with_status_500_is_a_response(brokers: list[Broker], ht
         with pytest.raises(AdminError, match="500"):
             await http.request("GET", "path", refusal="expired")
     assert [broker.requests for broker in brokers] == [2, 0]
+
+
+async def test_entries_that_are_never_returned_hold_up_no_other_requests() -> None:
+    """A native producer may write any number of them, in any number of partitions."""
+    end = asyncio.Event()
+
+    async def never(_: web.Request) -> web.Response:
+        await end.wait()
+        return web.Response()
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"properties": {"index": "7"}})
+
+    app = web.Application()
+    app.router.add_route("HEAD", "/{path:.*/entry/.*}", never)
+    app.router.add_route("GET", "/{path:.*/internal-info}", answer)
+    async with TestServer(app) as server:
+        settings = PulsarSettings(
+            service_url="pulsar://127.0.0.1:6650", admin_url=f"http://{server.host}:{server.port}",
+            request_timeout_ms=60_000, operation_timeout_ms=60_000, max_admin_connections=4,
+        )  # fmt: skip
+        admin = AdminClient(settings)
+        topics = [f"persistent://t/n/a-partition-{number}" for number in range(20)]
+        asked = [asyncio.create_task(admin.topics.entry(topic, Position(1, 2))) for topic in topics]
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(10):
+            assert await admin.topics.managed_ledger_properties(topics[0]) == {"index": "7"}
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        end.set()
+        await admin.close()

@@ -37,7 +37,7 @@ def admin_that_answers(headers: Mapping[str, str] | None = None, found: object =
         async def get_json(self, *_: Any) -> Any:
             return found
 
-    return TopicsAdmin(cast(AdminHttp, Http()))
+    return TopicsAdmin(cast(AdminHttp, Http()), 32)
 
 
 @pytest.mark.parametrize("published", ["2026-01-01T00:00:00.5Z", "+146138514-02-15T00:00:00Z", "-0001-01-01T00:00:00Z"])
