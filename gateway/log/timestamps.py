@@ -9,7 +9,7 @@ Searches take turns, a part of a log each: clients may search thousands of logs 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -26,6 +26,7 @@ from gateway.log.reading.passed_times import Passed
 from gateway.log.reading.positions import scan_start
 from gateway.log.resources import SCANNED_AHEAD_BYTES
 from gateway.observability.logs import SparseLog
+from gateway.pulsar.admin.topics import Ledger
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Start
 from protocol.kafka.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, InvalidBatch, iter_headers
@@ -104,6 +105,13 @@ class _Search:
             if self._latest is not None:
                 self._latest = max(self._latest, header.max_timestamp)
         return None
+
+
+async def holds_before(log: PartitionLog, timestamp: int) -> bool:
+    """Whether anything was stored at that time or before, whatever timestamps the records have. Raises PulsarError."""
+    topics, name = log.resources.admin.topics, log.source.pulsar_topic
+    first = _first_position((await topics.internal_stats(name)).ledgers)
+    return first is not None and await topics.position_at(name, timestamp + 1) > first
 
 
 async def find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
@@ -205,10 +213,14 @@ async def _start_by_publish_time(log: PartitionLog, timestamp: int) -> Start:
     if sum(ledger.size_bytes for ledger in ledgers) <= log.resources.limits.timestamp_scan_bytes:
         return "earliest"
     position = await topics.position_at(name, max(0, timestamp - CLOCK_SKEW_MS))
-    first = next((Position(ledger.ledger_id, 0) for ledger in ledgers if ledger.entries > 0), None)
+    first = _first_position(ledgers)
     if first is not None and position <= first:
         return "earliest"
     return min(position, log.source.last_position)
+
+
+def _first_position(ledgers: Sequence[Ledger]) -> Position | None:
+    return next((Position(ledger.ledger_id, 0) for ledger in ledgers if ledger.entries > 0), None)
 
 
 def _chunks(log: PartitionLog) -> ChunkedMessages:

@@ -21,7 +21,7 @@ from gateway.errors import KafkaError, error_code
 from gateway.fan_out import Slices, fan_out, sliced
 from gateway.log.partition_log import PartitionLog
 from gateway.log.reading.log_start import START_AGE_S
-from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp
+from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp, holds_before
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import check_leader
@@ -267,24 +267,17 @@ async def _find(call: Call[ListOffsetsRequest], partition_log: PartitionLog, tim
 
 
 async def _old_style(partition_log: PartitionLog, part: _Asked) -> list[int]:
-    """v0: at most max_num_offsets offsets of segments before the time, newest first; a log here is one segment."""
+    """v0: at most max_num_offsets offsets of segments before the time, newest first; a log here is one segment.
+
+    The time at which records were stored counts, as in Kafka: records of old producers have no timestamps.
+    """
     if part.max_num_offsets < 0:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     await partition_log.end.refresh()
     await partition_log.start.refresh(at_most_every_s=START_AGE_S)
     start, end = partition_log.start.offset, partition_log.end_offset
-    if part.timestamp == EARLIEST:
+    if part.timestamp == LATEST or part.timestamp >= time.time() * 1000:
+        return ([end, start] if end > start else [start])[: part.max_num_offsets]
+    if part.timestamp == EARLIEST or (end > start and await holds_before(partition_log, part.timestamp)):
         return [start][: part.max_num_offsets]
-    if part.timestamp == LATEST:
-        return ([end, start] if end > start else [end])[: part.max_num_offsets]
-    return await _before(partition_log, part.timestamp, part.max_num_offsets)
-
-
-async def _before(partition_log: PartitionLog, timestamp: int, most: int) -> list[int]:
-    found = await find_by_timestamp(partition_log, timestamp)
-    start, end = partition_log.start.offset, partition_log.end_offset
-    if found is None and end > start:
-        return [end, start][:most]
-    if found is None:
-        return []
-    return [start][:most] if found.offset > start else []
+    return []

@@ -76,11 +76,7 @@ def test_far_timestamps(conversation: Conversation, version: int, timestamp: int
 
 @case("ListOffsets", SINCE_V1)
 def test_records_without_timestamp(conversation: Conversation, version: int) -> None:
-    fresh = not conversation.has_topic("list-none")
-    topic = conversation.topic("list-none")
-    if fresh:
-        fields = produce_fields(0, {topic: {0: message_set(records(3), 0)}})
-        conversation.client.call("Produce", 0, **fields)
+    topic = without_timestamps(conversation)
     for timestamp in (0, T0_MS, LATEST, MAX_TIMESTAMP):
         ask(conversation, version, topic, [partition(version, 0, timestamp)])
 
@@ -94,11 +90,29 @@ def test_old_style(conversation: Conversation, version: int, timestamp: int, max
     ask(conversation, version, topic, [partition(version, 0, timestamp, max_offsets=max_offsets)])
 
 
+def without_timestamps(conversation: Conversation) -> str:
+    """A topic with records of a producer that knows no timestamps."""
+    fresh = not conversation.has_topic("list-none")
+    topic = conversation.topic("list-none")
+    if fresh:
+        fields = produce_fields(0, {topic: {0: message_set(records(3), 0)}})
+        conversation.client.call("Produce", 0, **fields)
+    return topic
+
+
+@case("ListOffsets", [0])
+@pytest.mark.parametrize("timestamp", [0, T0_MS, T0_MS + 30, 2**62])
+def test_old_style_before_a_time(conversation: Conversation, version: int, timestamp: int) -> None:
+    """The time at which records were stored counts, not their timestamps."""
+    for topic in (without_timestamps(conversation), out_of_order(conversation)):
+        ask(conversation, version, topic, [partition(version, 0, timestamp, max_offsets=5)])
+
+
 @case("ListOffsets", [0])
 @pytest.mark.parametrize("max_offsets", [1, 2])
 def test_old_style_on_an_empty_partition(conversation: Conversation, version: int, max_offsets: int) -> None:
     topic = filled(conversation)
-    for timestamp in (LATEST, EARLIEST, 0):
+    for timestamp in (LATEST, EARLIEST, 0, 2**62):
         ask(conversation, version, topic, [partition(version, 1, timestamp, max_offsets=max_offsets)])
 
 

@@ -17,7 +17,7 @@ from gateway.log.partition_log import PartitionLog
 from gateway.log.reading import passed_times
 from gateway.log.reading.passed_times import Passed, PassedTimes
 from gateway.log.shared import MAX_SCANS, Shared
-from gateway.log.timestamps import find_by_timestamp, find_max_timestamp
+from gateway.log.timestamps import find_by_timestamp, find_max_timestamp, holds_before
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -88,6 +88,14 @@ async def test_a_log_of_compacted_entries_only() -> None:
     assert await find_max_timestamp(log) == (1, 7)
     assert await find_by_timestamp(log, 4) == (1, 7)
     assert await find_by_timestamp(log, 8) is None
+
+
+async def test_what_was_stored_before_a_time_whatever_timestamps_it_has(topic: CopiedTopic) -> None:
+    assert not await holds_before(log_of(topic), PUBLISHED_MS)
+    topic.add(-1)
+    topic.add(2 * PUBLISHED_MS)
+    log = log_of(topic)
+    assert [await holds_before(log, PUBLISHED_MS + late) for late in (-1, 0, 1)] == [False, True, True]
 
 
 async def test_few_searches_read_at_the_same_time(topic: CopiedTopic) -> None:

@@ -130,6 +130,21 @@ async def test_the_oldest_version_answers_lists() -> None:
     assert b"".join(list_offsets.encode(ListOffsetsResponse, 0, 7, response)).endswith(struct.pack(">iqq", 2, 11, 4))
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "held", "offsets"),
+    [(NOW, False, []), (NOW, True, [4]), (1 << 62, True, [11, 4]), (1 << 62, False, [11, 4])],
+)
+async def test_the_oldest_version_asks_when_records_were_stored(
+    timestamp: int, held: bool, offsets: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for their timestamps: records of old producers have none, and would all be older than any time."""
+    monkeypatch.setattr(list_offsets, "holds_before", AsyncMock(return_value=held))
+    request = call(FakeLog(NEW), (0, timestamp), version=0)
+    request.request.topics[0].partitions[0].max_num_offsets = 5
+    response: Any = await list_offsets.handle(request).result()
+    assert [part.old_style_offsets for part in response.topics[0].partitions] == [offsets]
+
+
 async def test_records_that_cannot_be_read_are_one_partitions_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_offsets, "find_by_timestamp", AsyncMock(side_effect=InvalidBatch("garbage")))
     asked = call(FakeLog(NEW), (0, NOW), (1, LATEST))
