@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from deploy.local.class_archives import archive_of
-from deploy.local.jars import classpath, lock
+from deploy.local.jars import PULSAR, classpath, lock
 from deploy.local.process import StartError
 from deploy.local.standalone import PulsarStandalone
 
@@ -21,7 +21,7 @@ POLL_S = 0.1
 
 def write_archive() -> None:
     """Unless it is there. Raises StartError, MissingToolError and ResolveError."""
-    archive = archive_of(classpath("pulsar"))
+    archive = archive_of(classpath(PULSAR))
     archive.parent.mkdir(parents=True, exist_ok=True)
     with lock(archive.with_suffix(".lock")):
         if not archive.exists():

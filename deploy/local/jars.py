@@ -22,6 +22,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from deploy.local.java import maven_executable
 
 POM_DIR = Path(__file__).with_name("poms")
+PULSAR = os.environ.get("PULSAR_POM", "pulsar")
+"""The pom of the Pulsar that is started: `pulsar` (4.0.7), or `pulsar-4.2` (4.2.4)."""
 MAVEN_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies"
 HASH_LENGTH = 16
 ERROR_LINES = 15

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from deploy.local.class_archives import archive_options
-from deploy.local.jars import classpath
+from deploy.local.jars import PULSAR, classpath
 from deploy.local.java import java_executable
 from deploy.local.process import ChildProcess, free_port
 from deploy.topology.settings import BOOKIE_READS, GATEWAY_NEEDS, TOPIC_SETTINGS
@@ -61,7 +61,7 @@ LOW_LATENCY_SETTINGS = {
 
 
 class PulsarStandalone:
-    """Pulsar standalone 4.0.7 with RocksDB metadata, on loopback, data in `data_dir`.
+    """Pulsar standalone (`jars.PULSAR`) with RocksDB metadata, on loopback, data in `data_dir`.
 
     `start` returns immediately, `wait_ready` when topics can be served. Stopped or killed, it can be started again with
     the same data and ports. `settings` are broker and bookie settings that override those above. Where they turn on
@@ -152,7 +152,7 @@ class PulsarStandalone:
         # Has an effect on the first start only: the data of the bookie has its port.
         ports = ["--bookkeeper-port", str(free_port(self.host))]
         parts = ["--no-functions-worker", "--no-stream-storage"]
-        jars = classpath("pulsar")
+        jars = classpath(PULSAR)
         command = [java_executable(), *archive_options(jars), *jvm, *opens, *properties, "-cp", jars, MAIN_CLASS]
         return [*command, "--config", str(config), *directories, *ports, *parts]
 

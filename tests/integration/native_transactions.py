@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import IO, Self
 
-from deploy.local.jars import classpath
+from deploy.local.jars import PULSAR, classpath
 from deploy.local.java import java_executable
 from deploy.local.process import bound
 from deploy.local.standalone import LOG4J_CONFIG, PulsarStandalone
@@ -23,7 +23,7 @@ class NativeTransactions:
     def __init__(self, server: PulsarStandalone, namespace: str, log_path: Path) -> None:
         self._namespace = namespace
         self._log_path = log_path
-        self._command = [java_executable(), *JVM_OPTIONS, "-cp", classpath("pulsar"), str(SOURCE), server.service_url]
+        self._command = [java_executable(), *JVM_OPTIONS, "-cp", classpath(PULSAR), str(SOURCE), server.service_url]
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:

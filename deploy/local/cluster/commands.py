@@ -12,7 +12,7 @@ from pathlib import Path
 import tomli_w
 
 from deploy.local.class_archives import archive_options
-from deploy.local.jars import classpath
+from deploy.local.jars import PULSAR, classpath
 from deploy.local.java import MissingToolError, java_executable
 from deploy.local.standalone import ADD_OPENS, EVICTION_SETTINGS, LOG4J_CONFIG, LOW_LATENCY_SETTINGS
 from deploy.topology import settings
@@ -137,7 +137,7 @@ def _java(kind: Kind) -> list[str]:
     opens = [f"--add-opens={package}=ALL-UNNAMED" for package in ADD_OPENS]
     properties = [f"-Dlog4j.configurationFile={LOG4J_CONFIG}", "-Dio.netty.tryReflectionSetAccessible=true"]
     flags = [*(word for words in memory for word in words), "-XX:+ExitOnOutOfMemoryError", *SMALL_JVM]
-    jars = classpath("pulsar")
+    jars = classpath(PULSAR)
     return [java_executable(), *archive_options(jars), *flags, *opens, *properties, "-cp", jars]
 
 

@@ -82,12 +82,12 @@ class AdminHttp:
         params: Mapping[str, str] | None = None,
         body: object = None,
         content_type: str = _JSON,
-        refusal: str | None = None,
+        refusals: tuple[str, ...] = (),
     ) -> Response:
         """Send one request. Reads are retried with backoff while the brokers are unreachable or busy.
 
-        Brokers answer some requests with status 500 although nothing is wrong: ``refusal`` is a part of the reason
-        that they give in such a case. Then no other broker is asked. Raises AdminError.
+        Brokers answer some requests with status 500 although nothing is wrong: ``refusals`` are parts of the
+        reasons that they give in such cases. Then no other broker is asked. Raises AdminError.
         """
 
         def try_again(error: Exception) -> bool:
@@ -95,7 +95,7 @@ class AdminHttp:
             return isinstance(error, AdminError) and error.status in _BUSY | {0} and method in _IDEMPOTENT
 
         return await retried(
-            lambda: self._try_brokers(method, path, params, body, content_type, refusal),
+            lambda: self._try_brokers(method, path, params, body, content_type, refusals),
             try_again,
             self._settings.backoff(),
             within_s=self._settings.operation_timeout_ms / 1000,
@@ -113,7 +113,7 @@ class AdminHttp:
 
     async def _try_brokers(
         self, method: str, path: str, params: Mapping[str, str] | None, body: object, content_type: str,
-        refusal: str | None,
+        refusals: tuple[str, ...],
     ) -> Response:
         """Try each admin address until one accepts the connection. If that one answers, it is the first next time."""
         failure: Exception | None = None
@@ -124,7 +124,7 @@ class AdminHttp:
                 failure = error
                 continue
             except AdminError as error:
-                is_refusal = refusal is not None and refusal in error.reason
+                is_refusal = any(each in error.reason for each in refusals)
                 if error.status != _UNEXPECTED or method not in _IDEMPOTENT or is_refusal:
                     raise
                 # A broker that has lost its metadata session returns 500 for everything. Another broker may answer.

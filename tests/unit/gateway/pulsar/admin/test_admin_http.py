@@ -101,8 +101,33 @@ async def test_a_refusal_with_status_500_is_a_response(brokers: list[Broker], ht
     ill.silent, ill.status = False, 500
     for _ in range(2):
         with pytest.raises(AdminError, match="500"):
-            await http.request("GET", "path", refusal="expired")
+            await http.request("GET", "path", refusals=("expired",))
     assert [broker.requests for broker in brokers] == [2, 0]
+
+
+@pytest.mark.parametrize("in_status_line", [True, False], ids=["Pulsar 4.0", "Pulsar 4.2"])
+async def test_an_entry_behind_the_last_one(*, in_status_line: bool) -> None:
+    """The answer to a HEAD has no body. Where its status line has no reason, a GET finds it out."""
+    reason = "Message: LastConfirmedEntry is 3:0 when reading entry 99"
+    asked: list[str] = []
+
+    async def refuse(request: web.Request) -> web.Response:
+        asked.append(request.method)
+        status_line = reason if in_status_line else "Server Error"
+        return web.json_response({"reason": reason}, status=500, reason=status_line)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", refuse)
+    async with TestServer(app) as server:
+        settings = PulsarSettings(
+            service_url="pulsar://127.0.0.1:6650", admin_url=f"http://{server.host}:{server.port}"
+        )
+        admin = AdminClient(settings)
+        try:
+            assert await admin.topics.entry("persistent://t/ns/topic", Position(3, 99)) is None
+        finally:
+            await admin.close()
+    assert asked == (["HEAD"] if in_status_line else ["HEAD", "GET"])
 
 
 async def test_entries_that_are_never_returned_hold_up_no_other_requests() -> None:
