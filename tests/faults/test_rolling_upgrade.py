@@ -18,12 +18,12 @@ from deploy.local.standalone import PulsarStandalone
 from tests.integration.confluent import Sender, create_topic, read_all
 from tests.integration.native import wait_for
 from tests.support.gateway_process import REPOSITORY
-from tests.support.group_traffic import PROTOCOLS, GroupTraffic
 from tests.support.haproxy_fleet import HaproxyFleet
 from tests.support.names import unique_topic
 from tests.support.older_gateway import NotInThisCloneError, extract_sources
-from tests.support.transaction_history import check
-from tests.support.transactional_traffic import Traffic
+from tests.support.traffic.group_traffic import PROTOCOLS, GroupTraffic
+from tests.support.traffic.transaction_history import check
+from tests.support.traffic.transactional_traffic import Traffic
 
 OLDER = "6c87f309995bc579d2e0869afffe4011aa71c317"
 """Of 2026-11-23: the first with transactions and logins whose trial passes."""

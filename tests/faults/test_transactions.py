@@ -34,8 +34,8 @@ from tests.support.java_programs.transactional_copier import (
 )
 from tests.support.names import unique_topic
 from tests.support.raw_client import connected
-from tests.support.transaction_history import check
-from tests.support.transactional_traffic import Traffic
+from tests.support.traffic.transaction_history import check
+from tests.support.traffic.transactional_traffic import Traffic
 
 PARTITIONS = 4
 WRITERS = 3

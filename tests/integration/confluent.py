@@ -19,7 +19,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.history import Write
+from tests.support.traffic.history import Write
 
 TIMEOUT_S = 60.0
 """Much more than any operation needs on an idle machine: one that takes longer has failed."""

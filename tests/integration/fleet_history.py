@@ -14,7 +14,7 @@ from typing import Any
 from deploy.local.process import bound
 from tests.integration.confluent import Sender, committed, read_all
 from tests.support.gateway_process import REPOSITORY
-from tests.support.history import Commit, History, Lookup, Read, Share, Write
+from tests.support.traffic.history import Commit, History, Lookup, Read, Share, Write
 
 LAST_EVENTS = 8
 

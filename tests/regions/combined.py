@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.regions.geo import Row, all_values, history_in, new_topic
 from tests.regions.lab import Lab, Writer, until
-from tests.support.history import Allowed, History, check
+from tests.support.traffic.history import Allowed, History, check
 
 PARTITIONS = 2
 BEFORE_S = 5.0

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from tests.integration.confluent import Sender, committed, create_topic, read_all_values
 from tests.regions.lab import Lab, Writer, until
 from tests.regions.member import Members
-from tests.support.history import Allowed, History, check
 from tests.support.names import unique_topic
+from tests.support.traffic.history import Allowed, History, check
 
 Row = dict[str, str]
 PARTITIONS = 2

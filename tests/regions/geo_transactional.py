@@ -14,10 +14,10 @@ from tests.integration.confluent import committed, watermarks
 from tests.regions.geo import PARTITIONS, TAIL_S, Row, new_topic
 from tests.regions.lab import Lab, Writer, until
 from tests.regions.pipes import Pipes, leave_open
-from tests.support.history import Read
 from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
-from tests.support.transaction_history import SHOWN, Outcome, Transaction, TransactionHistory, violations
-from tests.support.transactional_traffic import Reader, read_rows
+from tests.support.traffic.history import Read
+from tests.support.traffic.transaction_history import SHOWN, Outcome, Transaction, TransactionHistory, violations
+from tests.support.traffic.transactional_traffic import Reader, read_rows
 
 COMMITS = 10
 BEFORE_S = 5.0

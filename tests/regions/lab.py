@@ -19,7 +19,7 @@ from deploy.topology.setup import AdminApi, SetupError, move_to_primary_regions
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from tests.integration.confluent import TIMEOUT_S, Sender, list_topics
 from tests.regions.network import PREFIX, Network
-from tests.support.history import Write
+from tests.support.traffic.history import Write
 
 WAIT_S = 120.0
 POLL_S = 0.1

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from tests.support.history import Commit, Read
+from tests.support.traffic.history import Commit, Read
 
 POLL_S = 0.1
 WAIT_S = 120.0

@@ -11,8 +11,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from tests.support.transaction_history import Outcome, Transaction
-from tests.support.transactional_traffic import IMPATIENT, until_answered
+from tests.support.traffic.transaction_history import Outcome, Transaction
+from tests.support.traffic.transactional_traffic import IMPATIENT, until_answered
 
 INPUTS = 20
 """The number of records that a transaction reads at most."""

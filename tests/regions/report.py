@@ -80,14 +80,14 @@ Each topology of `deploy/topology` runs as local processes, each node in a netwo
 and read through haproxy while nodes are killed, stopped (SIGSTOP) or cut off. What to conclude for a deployment:
 [guides/regions.md](../guides/regions.md).
 
-One checker (`tests/support/history.py`) judges everything that the clients saw:
+One checker (`tests/support/traffic/history.py`) judges everything that the clients saw:
 
 * Every acknowledged record is read once, at its offset. No offset has two values.
 * The records of a producer keep their order.
 * Polls go forward. Commits do not go back. A consumer that starts at a commit reads nothing before it.
 * Two gateways never coordinate a group in one epoch, and no older one does after a newer one.
 
-Another one (`tests/support/transaction_history.py`) judges transactions:
+Another one (`tests/support/traffic/transaction_history.py`) judges transactions:
 
 * No read_committed consumer reads a record of an aborted transaction.
 * All records of a committed transaction are read, once and in order. Of no transaction only a part is read.

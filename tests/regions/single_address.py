@@ -17,9 +17,9 @@ from tests.regions.member import Members
 from tests.regions.network import HERE
 from tests.regions.traffic import SOCKET_TIMEOUT_MS
 from tests.support.gateway_process import GatewayProcess
-from tests.support.history import History, check
 from tests.support.names import unique_topic
 from tests.support.raw_client import ConnectionClosedError, connected
+from tests.support.traffic.history import History, check
 
 Row = dict[str, str]
 PARTITIONS = 4

@@ -9,8 +9,8 @@ from tests.integration.confluent import create_topic, read_all
 from tests.regions.bookkeeper import bookies_of
 from tests.regions.lab import Lab, Writer, until
 from tests.regions.traffic import BEFORE_S, PARTITIONS, Traffic
-from tests.support.history import History, check
 from tests.support.names import unique_topic
+from tests.support.traffic.history import History, check
 
 Row = dict[str, str]
 

@@ -12,8 +12,8 @@ from tests.integration.confluent import committed, create_topic, read_all
 from tests.regions.lab import Lab, Writer, until
 from tests.regions.member import Members
 from tests.support.coordinator_probe import OFFSETS_TOPIC, CoordinatorProbe
-from tests.support.history import Append, History, Lookup, check
 from tests.support.names import unique_topic
+from tests.support.traffic.history import Append, History, Lookup, check
 
 PARTITIONS = 4
 BEFORE_S = 3.0

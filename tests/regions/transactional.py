@@ -9,8 +9,8 @@ from tests.regions.lab import Lab
 from tests.regions.stretched import Row
 from tests.regions.traffic import PARTITIONS
 from tests.support.names import unique_topic
-from tests.support.transaction_history import Outcome, check
-from tests.support.transactional_traffic import Traffic
+from tests.support.traffic.transaction_history import Outcome, check
+from tests.support.traffic.transactional_traffic import Traffic
 
 WRITERS, COMMITS = 3, 20
 WITHIN_S = 240.0

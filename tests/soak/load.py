@@ -23,8 +23,8 @@ from tests.integration.confluent import committed, create_topic, read_all_values
 from tests.regions.lab import Writer, until
 from tests.regions.member import Members
 from tests.support.gateway_process import REPOSITORY
-from tests.support.history import SHOWN, Allowed, History, Lookup, violations
 from tests.support.names import unique_topic
+from tests.support.traffic.history import SHOWN, Allowed, History, Lookup, violations
 
 PARTITIONS = 2
 PER_SECOND = 20

@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping
 
 from protocol.proxy.header import Endpoint, encode_proxy_header
-from tests.support.history import Commit, History, Lookup, Turn
 from tests.support.raw_client import ConnectionClosedError, RawClient
+from tests.support.traffic.history import Commit, History, Lookup, Turn
 
 OFFSETS_TOPIC = "__consumer_offsets"
 SESSION_TIMEOUT_MS = 600_000

@@ -32,9 +32,9 @@ from tests.integration.native import wait_for
 from tests.integration.servers import gateway_on, lone_gateway_on, metric, running
 from tests.support.coordinator_probe import CoordinatorProbe
 from tests.support.gateway_process import HOST, GatewayProcess
-from tests.support.history import check
 from tests.support.names import unique_topic
 from tests.support.raw_client import ConnectionClosedError, connected
+from tests.support.traffic.history import check
 
 PARTITIONS = 8
 NOT_LEADER_OR_FOLLOWER, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 6, 15, 16

@@ -23,10 +23,10 @@ from tests.integration.native import wait_for
 from tests.support.coordinator_probe import CoordinatorProbe
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.haproxy_fleet import HaproxyFleet, haproxy_fleet
-from tests.support.history import History, Write, check
 from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
 from tests.support.names import unique_topic
 from tests.support.raw_client import RawClient, connected
+from tests.support.traffic.history import History, Write, check
 
 GATEWAYS = 3
 PARTITIONS = 8

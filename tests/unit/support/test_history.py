@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.history import (
+from tests.support.traffic.history import (
     STRICT,
     Allowed,
     Append,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.history import Read
-from tests.support.transaction_history import Outcome, Transaction, TransactionHistory, check, violations
+from tests.support.traffic.history import Read
+from tests.support.traffic.transaction_history import Outcome, Transaction, TransactionHistory, check, violations
 
 COMMITTED, ABORTED, UNKNOWN = Outcome.COMMITTED, Outcome.ABORTED, Outcome.UNKNOWN
 TRANSACTIONS = [

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from tests.support import history
-from tests.support.history import History, Read, Row
+from tests.support.traffic import history
+from tests.support.traffic.history import History, Read, Row
 
 SHOWN = 5
 

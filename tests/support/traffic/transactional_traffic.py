@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tests.support.history import Read, Row
-from tests.support.transaction_history import Outcome, Transaction, TransactionHistory
+from tests.support.traffic.history import Read, Row
+from tests.support.traffic.transaction_history import Outcome, Transaction, TransactionHistory
 
 RECORDS = 12
 """The timeout of a transaction."""

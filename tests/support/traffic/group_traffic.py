@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from tests.support.transactional_traffic import IMPATIENT, READ_TIMEOUT_S, Client, is_record
+from tests.support.traffic.transactional_traffic import IMPATIENT, READ_TIMEOUT_S, Client, is_record
 
 MOST_RECORDS = 500
 POLL_S = 0.2
