@@ -6,22 +6,47 @@ Pulsar, so the gateways have their fleet, their groups and the settings of topic
 """
 
 import asyncio
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import aiohttp
 import uvloop
 from aiohttp import web
 
+from deploy.local.standalone import PulsarStandalone
 from protocol.pulsar.frames import encode_command
 from protocol.pulsar.pulsar_commands_pb2 import BaseCommand, CommandLookupTopicResponse
 from tests.bench.opening.fake_pulsar import INFO, STATS, Broker
+from tests.support.gateway_process import REPOSITORY
 
 HOST = "127.0.0.1"
 LEDGERS = {"internal-info": INFO, "internalStats": STATS, "trim": b""}
 """Answers to these requests about a topic whose records are not kept."""
 _BETWEEN_HOSTS = frozenset({"Host", "Content-Length", "Transfer-Encoding", "Connection", "Content-Encoding"})
 """Headers that are not passed on."""
+
+
+class FreePulsar(NamedTuple):
+    process: "subprocess.Popen[str]"
+    service_url: str
+    admin_url: str
+
+
+@contextmanager
+def records_for_nothing(pulsar: PulsarStandalone, namespaces: Iterable[str]) -> Iterator[FreePulsar]:
+    """Runs it in front of `pulsar`. Namespaces have their tenant's name."""
+    module = ["-m", "tests.bench.fleet.records_for_nothing"]
+    command = [sys.executable, *module, pulsar.service_url, pulsar.admin_url, *namespaces]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        broker, admin = process.stdout.readline().split()
+        yield FreePulsar(process, f"pulsar://{HOST}:{broker}", f"http://{HOST}:{admin}")
+        process.stdin.close()
 
 
 class RecordsBroker(Broker):

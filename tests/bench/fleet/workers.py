@@ -2,9 +2,8 @@
 
 import statistics
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,9 +12,10 @@ from deploy.local.process import free_ports
 from deploy.local.standalone import PulsarStandalone
 from tests.bench.figures import Figures
 from tests.bench.fleet.costs import create
+from tests.bench.fleet.records_for_nothing import FreePulsar, records_for_nothing
 from tests.bench.process import children, cpu_seconds
 from tests.bench.servers import run_load
-from tests.support.gateway_process import HOST, REPOSITORY, GatewayProcess
+from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import connected
 
@@ -53,7 +53,7 @@ def workers(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
     """The fleets take turns, so that other load of the machine affects all."""
     namespaces = {count: unique_topic(f"workers-{count}") for count in WORKERS}
     with ExitStack() as stack:
-        fake = stack.enter_context(_records_for_nothing(pulsar, namespaces))
+        fake = stack.enter_context(records_for_nothing(pulsar, [f"kafka/{each}" for each in namespaces.values()]))
         fleets = {
             count: stack.enter_context(_running(work_dir, fake, namespace, count))
             for count, namespace in namespaces.items()
@@ -85,29 +85,8 @@ def _measure(fleet: _Workers, fake: "subprocess.Popen[str]", batch_records: int,
     )  # fmt: skip
 
 
-class _Fake(NamedTuple):
-    process: "subprocess.Popen[str]"
-    service_url: str
-    admin_url: str
-
-
 @contextmanager
-def _records_for_nothing(pulsar: PulsarStandalone, namespaces: Mapping[int, str]) -> Iterator[_Fake]:
-    names = [f"kafka/{namespace}" for namespace in namespaces.values()]
-    command = [
-        sys.executable, "-m", "tests.bench.fleet.records_for_nothing", pulsar.service_url, pulsar.admin_url, *names,
-    ]  # fmt: skip
-    with subprocess.Popen(
-        command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None and process.stdout is not None
-        broker, admin = process.stdout.readline().split()
-        yield _Fake(process, f"pulsar://{HOST}:{broker}", f"http://{HOST}:{admin}")
-        process.stdin.close()
-
-
-@contextmanager
-def _running(work_dir: Path, fake: _Fake, namespace: str, count: int) -> Iterator[_Workers]:
+def _running(work_dir: Path, fake: FreePulsar, namespace: str, count: int) -> Iterator[_Workers]:
     """`kafka-gateway serve --workers`: each worker's ports are one higher than the last worker's."""
     ports = free_ports(2 * count)
     sections: dict[str, dict[str, Any]] = {

@@ -25,6 +25,8 @@ programs than times and rates do. Figures are medians of rounds in which the sid
   but by another gateway on the same machine and Pulsar. What is above that, the clusters share in the gateway. The
   clients of the flood have the lowest priority, because they would have machines of their own; Pulsar and the gateways
   still share the cores: compare these times with *alone*. *with a quota*: the cluster that floods may write 5 MB/s.
+* **beside a Pulsar that keeps no records**: it acknowledges at once what it gets, and needs a fraction of a core. What
+  the quiet cluster feels of the flood is then the gateway's doing, and that of the kernel.
 * **Work of the gateway before it answers**: from the arrival of a single record to its answer, counted in processor
   time of the event loop, with a Pulsar that answers at once, and without sockets: nothing else that the machine does
   counts. The flood comes from 200 connections (metadata: 40) that are always readable: 1,000 requests in flight,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from deploy.local.standalone import PulsarStandalone
 from tests.bench.loads.meter import Result
 from tests.bench.process import cpu_seconds
 from tests.bench.servers import end_offset, run_load
@@ -20,8 +19,16 @@ TAIL_BATCHES = 500
 IN_FLIGHT = 20
 
 
+class Pulsar(Protocol):
+    @property
+    def service_url(self) -> str: ...
+
+    @property
+    def admin_url(self) -> str: ...
+
+
 @contextmanager
-def gateway_on(work_dir: Path, pulsar: PulsarStandalone, **sections: dict[str, Any]) -> Iterator[GatewayProcess]:
+def gateway_on(work_dir: Path, pulsar: Pulsar, **sections: dict[str, Any]) -> Iterator[GatewayProcess]:
     folder = work_dir / unique_topic("gateway")
     own = {"pulsar": {"namespace": unique_topic("bench")}, **sections}
     gateway = GatewayProcess(folder, pulsar.service_url, pulsar.admin_url, own)

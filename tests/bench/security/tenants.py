@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
 from tests.bench.figures import Figures
+from tests.bench.fleet.records_for_nothing import records_for_nothing
 from tests.bench.process import cpu_seconds
 from tests.bench.security.gateways import TAIL_BATCHES, fill, gateway_on, listener_address
 from tests.bench.servers import create_topic, run_load
@@ -67,12 +68,38 @@ def tenants(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
             rounds = [_round(what, quiet, topic, [same, elsewhere][:: -1 if number % 2 else 1], same)
                       for number in range(ROUNDS)]  # fmt: skip
             _add_row(figures, what, rounds)
+    _without_pulsar(work_dir, pulsar, figures)
     for what in (ALONE, PRODUCE, FETCH, METADATA, CONNECTIONS):
         found = run_load("flood.waiting", flood=what)
         figures.add(
             "Work of the gateway before it answers the quiet cluster, ms of processor time", ("flood", "p50", "p99"),
             [what, found["p50"], found["p99"]],
         )  # fmt: skip
+
+
+def _without_pulsar(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
+    """Writes are what Pulsar does most of the work for: here it does none, so the gateway is all that is shared."""
+    sections = _clusters()
+    namespaces = [each["namespace"] for each in sections["kafka"]["clusters"]]
+    with records_for_nothing(pulsar, namespaces) as free, gateway_on(work_dir, free, **sections) as gateway:
+        quiet, flood = listener_address(gateway, QUIET), listener_address(gateway, FLOOD)
+        topics = {address: unique_topic("free") for address in (quiet, flood)}
+        for address, topic in topics.items():
+            create_topic(address, topic)
+        place = _Place(gateway, flood, topics[flood])
+        alone, flooded = [], []
+        for _ in range(ROUNDS):
+            alone.append(_latency(quiet, topics[quiet]))
+            with _flooding(PRODUCE, place):
+                flooded.append(_latency(quiet, topics[quiet]))
+    p50, p99, p50_flooded, p99_flooded = (
+        statistics.median(each[name] for each in rounds) for rounds in (alone, flooded) for name in ("p50", "p99")
+    )
+    figures.add(
+        "The same beside a Pulsar that keeps no records: single records of one, ms, while the other floods",
+        ("flood", "p50 alone", "p99 alone", "p50, flooded", "p99, flooded", "p99, flooded / alone"),
+        [PRODUCE, p50, p99, p50_flooded, p99_flooded, p99_flooded / p99],
+    )
 
 
 def _limit(address: str) -> None:
