@@ -6,20 +6,24 @@ collector. Its warning would then fail whichever test runs at that time.
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 from kafka.net.inet import KafkaNetSocket
 from kafka.net.transport import KafkaSSLTransport
 
-_connect, _handshake = KafkaNetSocket.sock_connect, KafkaSSLTransport.handshake
+_handshake = KafkaSSLTransport.handshake
 
 
-async def _connected(factory: KafkaNetSocket, net: Any, sock: Any, *arguments: Any, **options: Any) -> Any:
-    try:
-        return await _connect(factory, net, sock, *arguments, **options)
-    except BaseException:
-        sock.close()
-        raise
+class _SelfClosing(socket.socket):
+    """Closed by whoever finds it first. In a garbage cycle, that may be before the code that would have closed it."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _new_socket(_factory: KafkaNetSocket, *arguments: Any) -> socket.socket:
+    return _SelfClosing(*arguments)
 
 
 async def _shaken(transport: KafkaSSLTransport) -> None:
@@ -32,4 +36,4 @@ async def _shaken(transport: KafkaSSLTransport) -> None:
 
 def close_forgotten_sockets() -> None:
     """For all kafka-python clients of this process."""
-    KafkaNetSocket.sock_connect, KafkaSSLTransport.handshake = _connected, _shaken
+    KafkaNetSocket.socket, KafkaSSLTransport.handshake = _new_socket, _shaken
