@@ -26,7 +26,8 @@ def rates_without(measured: list[Measured]) -> list[str]:
 
 
 def _beside(case: Case, measured: list[Measured]) -> Iterator[tuple[Case, Use]]:
-    return ((other, use) for other, use, _ in measured if other.name == case.name and other.through != case.through)
+    others = {*TARGET_NAMES.values()} - {case.through}
+    return ((other, use) for other, use, _ in measured if other.name == case.name and other.through in others)
 
 
 def _ratios(use: Use, beside: Use) -> tuple[float, float, float]:
@@ -48,7 +49,7 @@ def forwarding_costs(measured: list[Measured]) -> list[str]:
             leader_us, kernel_us = use.us_a_unit(LEADER), use.system_us(GATEWAY)
             both = leader_us + use.us_a_unit(GATEWAY), leader_us + kernel_us
             rows.append([case.name, *(number(us / alone[case.name]) for us in both)])
-    return table(("case", "measured", "if forwarding took the kernel's time only"), rows)
+    return table(("case", "measured", "if forwarding took the kernel's time only"), rows, texts=1)
 
 
 def number(value: float) -> str:
