@@ -21,7 +21,11 @@ from tests.support.java_programs.transactional_copier import committed_messages,
 from tests.support.names import unique_topic
 
 RECORDS = 1_000
-"""Written before MirrorMaker is killed, and again as many afterwards."""
+"""Written before MirrorMaker starts, again before it is killed, and again after that.
+
+MirrorMaker stores where the copy of a record is after the transaction that has copied it. Killed in between, it never
+does that, so the offset of a group is exact only if other records were copied since.
+"""
 WITHIN_S = 120.0
 POLL_S = 0.3
 CONFIGS = {"retention.ms": "86400000", "max.message.bytes": "2000000"}
@@ -40,7 +44,7 @@ class Way:
 
     @property
     def values(self) -> list[bytes]:
-        return [b"%s %d" % (self.copy.encode(), number) for number in range(2 * RECORDS)]
+        return [b"%s %d" % (self.copy.encode(), number) for number in range(3 * RECORDS)]
 
     def write(self, values: list[bytes]) -> None:
         produce(self.source, self.topic, [Record(value) for value in values], enable_idempotence=True)
@@ -78,14 +82,16 @@ def test_both_ways(kafka: KafkaBroker, pulsar: PulsarStandalone, tmp_path: Path)
             mirror_maker.start()
             for way in ways:
                 await_(lambda: len(way.copied) > 0, mirror_maker)  # noqa: B023
-                way.write(way.values[RECORDS:])
-                commit(way.source, way.group, topic, 2 * RECORDS)
+                way.write(way.values[RECORDS : 2 * RECORDS])
             mirror_maker.kill()
             mirror_maker.start()
             for way in ways:
-                await_(lambda: len(way.copied) >= 2 * RECORDS, mirror_maker)  # noqa: B023
+                way.write(way.values[2 * RECORDS :])
+                commit(way.source, way.group, topic, 3 * RECORDS)
+            for way in ways:
+                await_(lambda: len(way.copied) >= 3 * RECORDS, mirror_maker)  # noqa: B023
                 await_(lambda: way.configs == CONFIGS, mirror_maker)  # noqa: B023
-                await_(lambda: way.consumed == 2 * RECORDS, mirror_maker)  # noqa: B023
+                await_(lambda: way.consumed == 3 * RECORDS, mirror_maker)  # noqa: B023
         for way in ways:
             assert way.copied == way.values
 
