@@ -6,16 +6,14 @@ at the single one. What one version has stored and told the others, the other on
 
 from __future__ import annotations
 
-import itertools
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from deploy.local.standalone import PulsarStandalone
-from tests.integration.confluent import Sender, create_topic, read_all
+from tests.integration.confluent import Sender, create_topic, read_all, sending
 from tests.integration.native import wait_for
 from tests.support.gateway_process import REPOSITORY
 from tests.support.haproxy_fleet import HaproxyFleet
@@ -60,30 +58,6 @@ def fleet(pulsar: PulsarStandalone, older_sources: Path, tmp_path: Path) -> Iter
         found.stop()
 
 
-@contextmanager
-def sending(senders: Sequence[Sender]) -> Iterator[None]:
-    """Numbers are sent to each partition during the block. At its end, all are acknowledged."""
-    stopping = threading.Event()
-
-    def send() -> None:
-        for number in itertools.count(step=SENT_AT_ONCE):
-            for sender in senders:
-                sender.send(b"%d" % (number + each) for each in range(SENT_AT_ONCE))
-            if stopping.wait(PAUSE_S):
-                return
-
-    thread = threading.Thread(target=send, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join()
-    for sender in senders:
-        sender.flush()
-        assert not sender.errors, sender.errors
-
-
 def await_progress(transactions: Traffic, groups: Sequence[GroupTraffic]) -> None:
     before = [group.count for group in groups]
     transactions.await_commits(COMMITS, RECOVERY_S)
@@ -99,7 +73,7 @@ def test_up_and_back_under_load(fleet: HaproxyFleet, older_sources: Path) -> Non
     senders = [Sender(ways[each % 2], plain, partition=each, **PRODUCER) for each in range(PARTITIONS)]
     groups = [GroupTraffic(ways, plain, protocol) for protocol in PROTOCOLS]
     with Traffic(ways, transactional, PARTITIONS, WRITERS) as transactions, ExitStack() as going:
-        going.enter_context(sending(senders))
+        going.enter_context(sending(senders, PAUSE_S, SENT_AT_ONCE))
         for group in groups:
             going.enter_context(group)
         await_progress(transactions, groups)
@@ -112,6 +86,9 @@ def test_up_and_back_under_load(fleet: HaproxyFleet, older_sources: Path) -> Non
                 await_progress(transactions, groups)
         history = transactions.stop()
     check(history)
+    for sender in senders:
+        sender.flush()
+        assert not sender.errors, sender.errors
     logs = [read_all(fleet.bootstrap, plain, partition) for partition in range(PARTITIONS)]
     assert logs == [sender.sent for sender in senders]
     for group in groups:

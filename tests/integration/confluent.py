@@ -1,5 +1,7 @@
 """confluent-kafka (librdkafka) for the tests: by topic and partition, with a timeout for every wait."""
 
+import itertools
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -275,3 +277,24 @@ def offsets_of(messages: Iterable[Message]) -> list[int | None]:
 
 def _dotted(config: dict[str, Any]) -> dict[str, Any]:
     return {name.replace("_", "."): value for name, value in config.items()}
+
+
+@contextmanager
+def sending(senders: Sequence[Sender], pause_s: float, at_once: int = 1) -> Iterator[None]:
+    """Each sends so many numbers, pauses, and goes on until the end of the block."""
+    stopping = threading.Event()
+
+    def send() -> None:
+        for number in itertools.count(step=at_once):
+            for sender in senders:
+                sender.send(b"%d" % (number + each) for each in range(at_once))
+            if stopping.wait(pause_s):
+                return
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()

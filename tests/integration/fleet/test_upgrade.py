@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
-from tests.integration.confluent import Sender, create_topic
+from tests.integration.confluent import Sender, create_topic, sending
 from tests.integration.native import wait_for
 from tests.integration.servers import gateway_on, running
 from tests.integration.transactional import Transactions, read
@@ -60,28 +56,6 @@ def upgrade(gateway: GatewayProcess) -> None:
     gateway.wait_ready()
 
 
-@contextmanager
-def sending(sender: Sender) -> Iterator[None]:
-    """Sends numbers, one after the other, during the block. At its end, all of them are acknowledged."""
-    stopping = threading.Event()
-
-    def send() -> None:
-        for number in itertools.count():
-            sender.send([b"%d" % number])
-            if stopping.wait(PAUSE_S):
-                return
-
-    thread = threading.Thread(target=send, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join()
-    sender.flush()
-    assert not sender.errors, sender.errors
-
-
 def test_transactions_begin_when_all_gateways_serve_them(
     pulsar: PulsarStandalone, older_sources: Path, tmp_path: Path
 ) -> None:
@@ -97,7 +71,7 @@ def test_transactions_begin_when_all_gateways_serve_them(
         topic, name = unique_topic("upgrade"), unique_topic("writer")
         create_topic(first.bootstrap, topic)
         plain = Sender(f"{first.bootstrap},{second.bootstrap}", topic, enable_idempotence=True, retry_backoff_ms=50)
-        with sending(plain):
+        with sending([plain], PAUSE_S):
             wait_for(lambda: plain.acknowledged >= RECORDS, "the older gateways store records")
             upgrade(first)
             level, epoch = features(first)
@@ -106,6 +80,8 @@ def test_transactions_begin_when_all_gateways_serve_them(
             before = plain.acknowledged
             wait_for(lambda: plain.acknowledged >= before + RECORDS, "a fleet of both versions stores records")
             upgrade(second)
+        plain.flush()
+        assert not plain.errors, plain.errors
         for gateway in gateways:
             wait_for(lambda each=gateway: features(each)[0] == 2, "the fleet's version rises")  # type: ignore[misc]
         assert features(first)[1] > epoch

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import count
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
 from deploy.local.standalone import PulsarStandalone
-from tests.integration.confluent import Sender, create_topic, read_all
+from tests.integration.confluent import Sender, create_topic, read_all, sending
 from tests.integration.native import NAMESPACE, Admin, wait_for
 from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
@@ -52,25 +50,6 @@ POLICIES = {
 }
 
 
-@contextmanager
-def sending(sender: Sender) -> Iterator[None]:
-    stopping = threading.Event()
-
-    def send() -> None:
-        for number in count():
-            sender.send([b"%d" % number])
-            if stopping.wait(PAUSE_S):
-                return
-
-    thread = threading.Thread(target=send, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join()
-
-
 @pytest.mark.parametrize("name", POLICIES)
 def test_writing_goes_on_when_the_policy_is_gone(
     gateway: GatewayProcess, pulsar: PulsarStandalone, name: str
@@ -79,12 +58,12 @@ def test_writing_goes_on_when_the_policy_is_gone(
     admin, topic, policy = Admin(pulsar), unique_topic("policy"), POLICIES[name]
     create_topic(gateway.bootstrap, topic)
     sender = Sender(gateway.bootstrap, topic, **PRODUCER)
-    with sending(sender):
+    with sending([sender], PAUSE_S):
         wait_for(lambda: sender.acknowledged >= RECORDS, "records are written")
         policy(admin, topic, True)
         try:
             admin.unload(f"{topic}-partition-0")
-            threading.Event().wait(REFUSED_S)
+            time.sleep(REFUSED_S)
         finally:
             policy(admin, topic, False)
         admin.unload(f"{topic}-partition-0")
