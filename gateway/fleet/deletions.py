@@ -8,9 +8,7 @@ from collections.abc import Callable
 
 from coordinator.fleet.messages import Deletion, Message, Snapshot
 from coordinator.topics import DeletedTopic
-
-ANNOUNCE_AGAIN_S = 2.0
-"""After this time, a message is in the log, or is sent again."""
+from gateway.fleet.fleet_log import SEND_AGAIN_S
 
 
 class Deletions:
@@ -24,7 +22,7 @@ class Deletions:
     def send_due(self, snapshot: Callable[[], Snapshot], send: Callable[[Message], None]) -> None:
         now_s = asyncio.get_running_loop().time()
         for topic, sent_s in [*self._unread_s.items()]:
-            if now_s - sent_s >= ANNOUNCE_AGAIN_S:
+            if now_s - sent_s >= SEND_AGAIN_S:
                 self._unread_s[topic] = now_s
                 send(
                     Deletion(

@@ -52,6 +52,8 @@ CLUSTER_ID = "kafka.cluster.id"
 RETENTION = {"retentionTimeInMinutes": -1, "retentionSizeInMB": 8}
 """The last entry is always kept: it carries the epoch, which must not go back."""
 RETENTION_PATIENCE_S, RETENTION_PAUSE_S = 20.0, 1.0
+SEND_AGAIN_S = 2.0
+"""After this time, a message is in the log, or is sent again."""
 SNAPSHOT_EVERY_S = 1.0
 LOOK_BACK_ENTRIES = 1_000
 """What hundreds of gateways write in more than a second."""

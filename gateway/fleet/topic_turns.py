@@ -14,13 +14,11 @@ from contextlib import asynccontextmanager
 
 from coordinator.fleet.membership import Membership
 from coordinator.fleet.messages import TopicTurn, TopicTurnEnd, Turn
-from gateway.fleet.fleet_log import FleetLog
+from gateway.fleet.fleet_log import SEND_AGAIN_S, FleetLog
 from gateway.pulsar.errors import RequestTimeoutError
 
 TURN_S = 20.0
 """How long a change waits for others. Its client waits longer."""
-SEND_AGAIN_S = 2.0
-"""After this time, a message is in the log, or is sent again."""
 
 
 class _Asked:

@@ -83,6 +83,7 @@ def test_up_and_back_under_load(fleet: HaproxyFleet, older_sources: Path) -> Non
                 gateway.sources = sources
                 gateway.start()
                 gateway.wait_ready()
+                create_topic(fleet.bootstrap, unique_topic("later"), PARTITIONS)
                 await_progress(transactions, groups)
         history = transactions.stop()
     check(history)

@@ -16,7 +16,7 @@ _handshake = KafkaSSLTransport.handshake
 
 
 class _SelfClosing(socket.socket):
-    """Closed by whoever finds it first. In a garbage cycle, that may be before the code that would have closed it."""
+    """Closes itself when it is garbage: in a cycle, Python may finalize it before the coroutine that would close it."""
 
     def __del__(self) -> None:
         self.close()

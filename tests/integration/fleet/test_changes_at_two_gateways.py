@@ -107,7 +107,7 @@ def configs_of(client: RawClient, name: str, resource_type: int = TOPIC) -> dict
 
 
 def test_partitions_are_added(clients: list[RawClient]) -> None:
-    """The topic never has fewer partitions than a client was told, and each client is told of a different number."""
+    """An acknowledged number of partitions never shrinks, and no two requests are acknowledged for the same number."""
     for number in range(ROUNDS):
         topic, (one, other) = unique_topic("added"), clients if number % 2 else clients[::-1]
         assert create(one, topic) == NONE

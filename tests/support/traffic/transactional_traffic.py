@@ -9,7 +9,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -56,8 +56,20 @@ class Client(threading.Thread):
             self.failure = failure
             raise
 
+    def join(self, timeout: float | None = None) -> None:
+        super().join(timeout)
+        if self.failure is not None:
+            raise self.failure
+
     def go_on(self) -> None:
         raise NotImplementedError
+
+
+def stop_all(clients: Iterable[Client]) -> None:
+    with ExitStack() as stack:
+        for each in clients:
+            each.stopping.set()
+            stack.callback(each.join, READ_TIMEOUT_S)
 
 
 class Writer(Client):
@@ -183,10 +195,7 @@ class Traffic:
         return self
 
     def __exit__(self, *reason: object) -> None:
-        with ExitStack() as stack:
-            for each in self._clients:
-                each.stopping.set()
-                stack.callback(each.join, READ_TIMEOUT_S)
+        stop_all(self._clients)
 
     def await_commits(self, count: int, within_s: float) -> None:
         """Wait until each writer has committed this number of further transactions."""

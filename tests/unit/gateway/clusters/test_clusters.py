@@ -290,7 +290,7 @@ async def test_one_that_is_used_stays(scene: Scene, time: Time, by: str) -> None
 
 
 async def test_one_that_was_deleted_is_closed_although_it_is_used(scene: Scene, time: Time) -> None:
-    """Who connects next gets what is there then, and none of the rights that were there before."""
+    """Clients that connect afterwards use the new cluster. They have no rights of the old one."""
     scene.clusters.start()
     ended: list[Cluster] = []
     scene.clusters.end_connections = ended.append

@@ -63,7 +63,7 @@ async def test_the_leaders_of_a_deleted_topic_are_forgotten() -> None:
 
 
 async def test_a_deletion_is_announced_until_it_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deletions, "ANNOUNCE_AGAIN_S", 0)
+    monkeypatch.setattr(deletions, "SEND_AGAIN_S", 0)
     fleet, log, heard = scene()
     fleet.announce_deletion(TOPIC)
     assert log.sent == []
