@@ -12,7 +12,7 @@ from typing import Any
 from kafka.net.inet import KafkaNetSocket
 from kafka.net.transport import KafkaSSLTransport
 
-_handshake = KafkaSSLTransport.handshake
+_connect, _handshake = KafkaNetSocket.sock_connect, KafkaSSLTransport.handshake
 
 
 class _SelfClosing(socket.socket):
@@ -26,6 +26,14 @@ def _new_socket(_factory: KafkaNetSocket, *arguments: Any) -> socket.socket:
     return _SelfClosing(*arguments)
 
 
+async def _connected(factory: KafkaNetSocket, net: Any, sock: Any, *arguments: Any, **options: Any) -> Any:
+    try:
+        return await _connect(factory, net, sock, *arguments, **options)
+    except BaseException:
+        sock.close()
+        raise
+
+
 async def _shaken(transport: KafkaSSLTransport) -> None:
     try:
         await _handshake(transport)
@@ -36,4 +44,5 @@ async def _shaken(transport: KafkaSSLTransport) -> None:
 
 def close_forgotten_sockets() -> None:
     """For all kafka-python clients of this process."""
-    KafkaNetSocket.socket, KafkaSSLTransport.handshake = _new_socket, _shaken
+    KafkaNetSocket.socket, KafkaNetSocket.sock_connect = _new_socket, _connected
+    KafkaSSLTransport.handshake = _shaken
