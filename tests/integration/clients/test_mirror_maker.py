@@ -83,6 +83,7 @@ def test_both_ways(kafka: KafkaBroker, pulsar: PulsarStandalone, tmp_path: Path)
             for way in ways:
                 await_(lambda: len(way.copied) > 0, mirror_maker)  # noqa: B023
                 way.write(way.values[RECORDS : 2 * RECORDS])
+                commit(way.source, way.group, topic, 2 * RECORDS)
             mirror_maker.kill()
             mirror_maker.start()
             for way in ways:
