@@ -45,7 +45,7 @@ class Place:
         """Answer with a frame that is already encoded, after the request was handled."""
         self.buffers = [*buffers]
         if not self._answers.writes_soon:
-            self._answers.write_soon()
+            self._answers.write_later_answer()
 
     def answer_now(self, buffers: list[Buffer]) -> None:
         """The same without waiting for the answers of other requests of this turn."""
@@ -72,6 +72,10 @@ class Place:
 
 class AnswersOwner(Protocol):
     """The pipeline."""
+
+    @property
+    def nothing_waits(self) -> bool:
+        """No request waits behind those that have begun."""
 
     def write(self, buffers: list[Buffer], request_bytes: int, decoded_bytes: int) -> None:
         """Write the next answers. The sizes are what their requests hold in the budgets."""
@@ -125,7 +129,7 @@ class Answers:
             self._owner.fail(place.call, error)
             return
         if later:
-            self.write_soon()
+            self.write_later_answer()
         else:
             self.write()
 
@@ -151,11 +155,19 @@ class Answers:
             self._owner.fail(place.call, error)
             return
         place.buffers = task.result()
-        self.write_soon()
+        self.write_later_answer()
 
-    def write_soon(self) -> None:
-        """One entry's receipt answers many requests: writing in the next turn sends them in one system call."""
-        if not self.writes_soon:
+    def write_later_answer(self) -> None:
+        """Write an answer that came after its request was handled. It does not wait if it is the only one.
+
+        One entry's receipt answers many requests: writing in the next turn sends the answers of a connection in one
+        system call.
+        """
+        if self.writes_soon:
+            return
+        if len(self.places) == 1 and self._owner.nothing_waits:
+            self.write_in_turn()
+        else:
             self.writes_soon = True
             self._loop.call_soon(self.write_in_turn if self._host.turns.by_cluster else self._write_now)
 

@@ -84,6 +84,11 @@ class Pipeline:
         return self._backlog.has_unexpected
 
     @property
+    def nothing_waits(self) -> bool:
+        """No request waits behind those that have begun."""
+        return not self._backlog
+
+    @property
     def idle(self) -> bool:
         """No request of this client waits or is being handled."""
         return not self._answers.places and not self._backlog and self._serial is None

@@ -14,8 +14,14 @@ from time import perf_counter
 
 SLICE_S = 0.005
 """A request that began within the slice may end after it."""
-CLUSTER_SLICE_S = 0.001
-"""The same with several clusters. A request waits for several turns: its own, that of Pulsar's answer, and so on."""
+CLUSTER_SLICE_S = 0.0003
+"""The slice of a cluster, if there are several. The first request of another cluster waits for the turn to end."""
+SHARED_SLICE_S = 0.0001
+"""The same while several clusters ask. Until a record is acknowledged it waits for three turns or more: before it is
+sent to Pulsar, for Pulsar's receipt, and for its answer. Short turns need more of the processor for the same work."""
+SHARED_FOR_S = 0.02
+"""Clusters share the event loop for so long after another one than before has asked. Most records are acknowledged
+within this time."""
 UNAUTHENTICATED = 0
 """Stands for the cluster of connections that no cluster has admitted yet."""
 
@@ -28,6 +34,9 @@ class Turns:
         self.now_s = now_s
         self.by_cluster = by_cluster
         self._slice_s = CLUSTER_SLICE_S if by_cluster else SLICE_S
+        self._latest = UNAUTHENTICATED
+        """The cluster that was the last one to run requests."""
+        self._shared_until_s = 0.0
         self._used_s: dict[int, float] = {}
         """The seconds that each cluster has used in this turn of the event loop."""
         self._waiting: dict[int, deque[Callable[[float], None]]] = {}
@@ -48,6 +57,8 @@ class Turns:
     def ran(self, cluster: int, seconds: float) -> None:
         """Count the time that requests of the cluster have taken."""
         self._used_s[cluster] = self._used_s.get(cluster, 0.0) + seconds
+        if cluster != self._latest and self.by_cluster and cluster != UNAUTHENTICATED:
+            self._share(cluster)
         if self.by_cluster or cluster == UNAUTHENTICATED:
             self._expect_next()
 
@@ -59,6 +70,12 @@ class Turns:
         self._waiting.setdefault(cluster, deque()).append(run)
         self._expect_next()
 
+    def _share(self, cluster: int) -> None:
+        """Another cluster asks than before."""
+        if self._latest != UNAUTHENTICATED:
+            self._slice_s, self._shared_until_s = SHARED_SLICE_S, self.now_s() + SHARED_FOR_S
+        self._latest = cluster
+
     def _expect_next(self) -> None:
         if self._next is None:
             self._next = asyncio.get_running_loop().call_soon(self._begin)
@@ -67,6 +84,8 @@ class Turns:
         """Begin a turn of the event loop. Waiting requests come first, and then wait behind the others again."""
         self._next = None
         self._used_s.clear()
+        if self._slice_s == SHARED_SLICE_S and self.now_s() >= self._shared_until_s:
+            self._slice_s = CLUSTER_SLICE_S
         if self._waiting:
             self._expect_next()
         for cluster, runs in tuple(self._waiting.items()):

@@ -9,7 +9,14 @@ import pytest
 
 from gateway.dispatch import ServedCluster
 from gateway.network.connection import KafkaConnection, Owner
-from gateway.network.turns import CLUSTER_SLICE_S, SLICE_S, UNAUTHENTICATED, Turns
+from gateway.network.turns import (
+    CLUSTER_SLICE_S,
+    SHARED_FOR_S,
+    SHARED_SLICE_S,
+    SLICE_S,
+    UNAUTHENTICATED,
+    Turns,
+)
 from gateway.requests.call import Call
 from gateway.requests.context import Listener, Principal
 from gateway.requests.reply import Reply
@@ -17,8 +24,8 @@ from protocol.kafka.buffers import Buffer
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.network.connection_harness import FakeDispatcher, FakeServer, FakeTransport, cluster, frame
 
-REQUEST_S = 0.0002
-SLICE, CLUSTER_SLICE = round(SLICE_S / REQUEST_S), round(CLUSTER_SLICE_S / REQUEST_S)
+REQUEST_S = 0.00005
+SLICE, CLUSTER_SLICE, SHARED_SLICE = (round(each / REQUEST_S) for each in (SLICE_S, CLUSTER_SLICE_S, SHARED_SLICE_S))
 """Requests."""
 FLOOD, QUIET = "flood", "quiet"
 
@@ -89,17 +96,18 @@ async def turn() -> None:
 async def test_a_connection_that_asks_for_much_lets_the_others_ask() -> None:
     scene = Scene(by_cluster=False)
     flood, quiet = await scene.connect(FLOOD), await scene.connect(QUIET)
-    requests = [f"n{number}" for number in range(1, 100)]
+    count = 5 * SLICE
+    requests = [f"n{number}" for number in range(1, count)]
     flood.feed(*requests)
     assert 0 < flood.answered <= SLICE + 2  # the first, and one that began within the slice
     assert not flood.transport.reading  # until it has its responses
     quiet.feed("n1")
     assert quiet.answered == 2
-    while flood.answered < 100:
+    while flood.answered < count:
         before = flood.answered
         await turn()
         assert before < flood.answered <= before + SLICE + 1
-    assert flood.transport.written == b"".join(b"%d;" % number for number in range(100)) and flood.transport.reading
+    assert flood.transport.written == b"".join(b"%d;" % number for number in range(count)) and flood.transport.reading
 
 
 async def test_the_connections_of_a_cluster_share_its_slice() -> None:
@@ -115,7 +123,7 @@ async def test_the_connections_of_a_cluster_share_its_slice() -> None:
         assert scene.busy.now_s == began_s + REQUEST_S and quiet.answered == 1 + number
         await turn()
         # A turn of the loop: that is how long the others wait. One request may end after the slice.
-        assert scene.busy.now_s <= began_s + REQUEST_S + CLUSTER_SLICE_S + REQUEST_S
+        assert scene.busy.now_s <= began_s + REQUEST_S + SHARED_SLICE_S + REQUEST_S
     for _ in range(100):
         await turn()
     assert {each.answered for each in floods} == {3}, "nobody is forgotten"
@@ -159,6 +167,29 @@ async def test_alone_a_cluster_gets_all_turns() -> None:
     for _ in range(4):
         await turn()
     assert flood.answered == 1 + 4 * CLUSTER_SLICE
+
+
+async def test_turns_are_shorter_while_two_clusters_ask() -> None:
+    scene = Scene(by_cluster=True)
+    flood, quiet = await scene.connect(FLOOD), await scene.connect(QUIET)
+    flood.feed("n1")
+    scene.busy.now_s += SHARED_FOR_S
+    flood.feed(*(f"n{number}" for number in range(2, 80 * CLUSTER_SLICE)))
+
+    async def in_a_turn() -> int:
+        before = flood.answered
+        await turn()
+        return flood.answered - before
+
+    assert await in_a_turn() == CLUSTER_SLICE, "the other one has not asked lately"
+    quiet.feed("n1")
+    assert quiet.answered == 2
+    assert await in_a_turn() == SHARED_SLICE
+    began_s = scene.busy.now_s
+    while scene.busy.now_s < began_s + SHARED_FOR_S - SHARED_SLICE_S:
+        assert await in_a_turn() == SHARED_SLICE
+    await in_a_turn()
+    assert await in_a_turn() == CLUSTER_SLICE
 
 
 async def test_a_client_that_goes_while_it_waits_is_forgotten() -> None:
