@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import json
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -24,7 +22,7 @@ from tests.integration.secured import PASSWORD, USER, Secured
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.security.test_login import ALLOW_FILES, new_topic
 from tests.integration.servers import metric, resident_bytes, running
-from tests.support import jaas
+from tests.integration.token_provider import SHORT_TOKENS, asking, token_provider
 from tests.support.gateway_process import HOST
 from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
 from tests.support.raw_client import ConnectionClosedError, RawClient, connected, encode_request
@@ -199,53 +197,15 @@ def test_librdkafka_continues_with_new_tokens(strict: Secured) -> None:
     assert read_all(strict.gateway.bootstrap, topic) == [b"%d" % number for number in range(numbers.sent)]
 
 
-SHORT_TOKENS = {
-    "sasl.login.refresh.min.period.seconds": "0", "sasl.login.refresh.buffer.seconds": "0",
-    "sasl.login.refresh.window.factor": "0.5", "sasl.login.refresh.window.jitter": "0",
-}  # fmt: skip
-"""Java renews its token in the middle of its lifetime."""
-
-
-def asking(url: str) -> dict[str, str]:
-    """Java's settings: a file with a token would be read only once."""
-    client = 'required clientId="any" clientSecret="any";'
-    return {
-        "sasl.oauthbearer.token.endpoint.url": url,
-        "sasl.jaas.config": jaas.BEARER_CLIENT.replace("required;", client), "max.block.ms": "10000",
-    }  # fmt: skip
-
-
-@contextlib.contextmanager
-def provider(strict: Secured) -> Iterator[str]:
-    """The URL of an identity provider that gives everyone a new token."""
-
-    class Answer(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            token = strict.issuer.token(USER, lifetime_s=TOKEN_S, iat=int(time.time()), scope="kafka")
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"access_token": token}).encode())
-
-        def log_message(self, *_: object) -> None:
-            """Not to the output of the tests."""
-
-    with http.server.ThreadingHTTPServer((HOST, 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://{HOST}:{server.server_port}/token"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def test_java_logs_in_again_with_new_tokens(strict: Secured, tmp_path: Path) -> None:
     topic = new_topic(strict.librdkafka("sasl", "PLAIN"))
     compile_tools(tmp_path)
     config = strict.java("sasl_tls", "OAUTHBEARER")
     before, acknowledged = logins(strict, "again"), set[bytes]()
-    with provider(strict) as url, KafkaTools(tmp_path, strict.address("sasl_tls"), f"{ALLOW_FILES}={url}") as run:
+    with (
+        token_provider(strict.issuer, USER, TOKEN_S) as url,
+        KafkaTools(tmp_path, strict.address("sasl_tls"), f"{ALLOW_FILES}={url}") as run,
+    ):
         with config.open("a") as out:
             out.writelines(f"{key}={value}\n" for key, value in (SHORT_TOKENS | asking(url)).items())
 
