@@ -3,6 +3,9 @@
 Permissions are evaluated as in PulsarAuthorizationProvider 4.0: those of the namespace, those of single topics, and the
 roles that may use a subscription. Superusers and administrators of the tenant may do everything.
 
+A broker compares a topic's own wildcards only with requests that name the topic, not with those that name one of its
+partitions. So such a grant allows to describe the topic, but not to write or read.
+
 | Pulsar | Kafka |
 | --- | --- |
 | produce | TOPIC Write and Describe; with any such topic CLUSTER IdempotentWrite, TRANSACTIONAL_ID Write and Describe |
@@ -49,8 +52,8 @@ class Grants:
             return True
         if resource_type is ResourceType.TOPIC:
             return name not in INTERNAL_TOPICS and (
-                (operation in _WRITES and self._may(role, PRODUCE, name))
-                or (operation in _READS and self._may(role, CONSUME, name))
+                (operation in _WRITES and self._may(role, PRODUCE, operation, name))
+                or (operation in _READS and self._may(role, CONSUME, operation, name))
             )
         if resource_type is ResourceType.GROUP:
             return operation in _READS and self._may_somewhere(role, CONSUME) and self._may_subscribe(role, name)
@@ -69,12 +72,18 @@ class Grants:
             )
         return self.allows(role, operation, resource_type, role)
 
-    def _may(self, role: str, action: str, topic: str) -> bool:
+    def _may(self, role: str, action: str, operation: AclOperation, topic: str) -> bool:
+        if self._is_granted(role, action, self.of_namespace):
+            return True
         of_topic = self.of_topics.get(f"persistent://{self.namespace}/{to_pulsar(topic)}", {})
-        return self._is_granted(role, action, self.of_namespace) or self._is_granted(role, action, of_topic)
+        if operation is AclOperation.DESCRIBE:
+            return self._is_granted(role, action, of_topic)
+        return action in of_topic.get(role, ())
 
     def _may_somewhere(self, role: str, action: str) -> bool:
-        return any(self._is_granted(role, action, each) for each in (self.of_namespace, *self.of_topics.values()))
+        if self._is_granted(role, action, self.of_namespace):
+            return True
+        return any(action in of_topic.get(role, ()) for of_topic in self.of_topics.values())
 
     def _is_granted(self, role: str, action: str, granted: Actions) -> bool:
         if action in granted.get(role, ()):
@@ -90,9 +99,8 @@ class Grants:
 
 
 def _matches(pattern: str, role: str) -> bool:
-    if pattern.endswith(_STAR):
-        return role.startswith(pattern[:-1])
-    return pattern.startswith(_STAR) and role.endswith(pattern[1:])
+    by_prefix = pattern.endswith(_STAR) and role.startswith(pattern[:-1])
+    return by_prefix or (pattern.startswith(_STAR) and role.endswith(pattern[1:]))
 
 
 def grants_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ ROOT = "root"
 
 
 class SecuredPulsar(TlsPulsar):
-    def __init__(self, folder: Path) -> None:
-        settings = {"forceDeleteNamespaceAllowed": "true"}
+    def __init__(self, folder: Path, more_settings: Mapping[str, str] = {}) -> None:
+        settings = {"forceDeleteNamespaceAllowed": "true", **more_settings}
         super().__init__(folder, super_users=(ROOT, BROKER), more_settings=settings)
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from gateway.topics.topic_names import to_pulsar
 from protocol.kafka.acl import AclOperation, ResourceType
 from tests.integration.secured_pulsar import ROOT, SecuredPulsar
 from tests.integration.security.test_pulsar_authorization import Nobody, is_allowed
+from tests.integration.servers import running
 from tests.support.gateway_process import HOST
 from tests.support.names import unique_topic
 
@@ -29,6 +31,7 @@ ROLES = ["ann", "ann-2", "spiffe://x/y", "with space", "bé", "User:bob", "a=b,c
 GROUPS = ["ann", "ann-g", "with space-g", "bé", "team", "g/1", "a~b", "spiffe://x/y", "User:bob-g"]
 TOPICS = ["t1", "t.2", "T_3-x"]
 ACTIONS = [["produce"], ["consume"], ["produce", "consume"], ["functions"], ["sources", "sinks"], []]
+PATTERNS = ["an*", "*-2", "*", "team*", "*b", "wi*", "User:*", "*:bob", "a*,c", "**", "*y", "spiffe:*", "ann", "x%2Fy"]
 ROUNDS, CHANGES, ROLES_A_ROUND, GROUPS_A_TOPIC = 3, 12, 4, 3
 
 
@@ -37,10 +40,14 @@ def in_path(name: str) -> str:
 
 
 class Grants:
-    """A namespace whose grants change."""
+    """A namespace whose grants change. They name these roles."""
 
-    def __init__(self, pulsar: SecuredPulsar, random: Random) -> None:
-        self._pulsar, self._root, self._random = pulsar, pulsar.root, random
+    def __init__(
+        self, pulsar: SecuredPulsar, random: Random, roles: Sequence[str], *, partitioned: float = 0.6
+    ) -> None:
+        """`partitioned` is the share of partitioned topics."""
+        self._pulsar, self._root, self._random, self._roles = pulsar, pulsar.root, random, roles
+        self._partitioned = partitioned
         self.tenant = unique_topic("granted")
         self.namespace = f"{self.tenant}/orders"
         pulsar.create_tenant(self.tenant)
@@ -50,7 +57,7 @@ class Grants:
             self._create(topic)
 
     def _create(self, topic: str) -> None:
-        self.is_partitioned[topic] = self._random.random() < 0.6
+        self.is_partitioned[topic] = self._random.random() < self._partitioned
         if self.is_partitioned[topic]:
             self._root.call("PUT", f"{self._path(topic)}/partitions", 2)
         else:
@@ -61,7 +68,7 @@ class Grants:
 
     def change(self) -> None:
         random = self._random
-        namespace, topic, role = f"namespaces/{self.namespace}", random.choice(TOPICS), random.choice(ROLES)
+        namespace, topic, role = f"namespaces/{self.namespace}", random.choice(TOPICS), random.choice(self._roles)
         subscription, actions = subscription_name(random.choice(GROUPS)), random.choice(ACTIONS)
         match random.choices(range(8), [25, 10, 20, 10, 10, 5, 5, 5])[0]:
             case 0:
@@ -73,12 +80,12 @@ class Grants:
             case 3:
                 self._revoke_on_topic(topic, role)
             case 4:
-                roles = random.sample(ROLES, random.choice([1, 2]))
+                roles = random.sample(self._roles, random.choice([1, 2]))
                 self._root.call("POST", f"{namespace}/permissions/subscription/{in_path(subscription)}", roles)
             case 5:
                 self._root.call("POST", f"{namespace}/subscriptionAuthMode", random.choice(["Prefix", "None"]))
             case 6:
-                self._pulsar.set_administrators(self.tenant, random.sample(ROLES, random.choice([0, 0, 1])))
+                self._pulsar.set_administrators(self.tenant, random.sample(self._roles, random.choice([0, 0, 1])))
             case _:
                 suffix = "/partitions" if self.is_partitioned[topic] else ""
                 self._root.call("DELETE", f"{self._path(topic)}{suffix}?force=true")
@@ -94,19 +101,40 @@ def seeds() -> list[int]:
     return [*range(int(first), int(end or int(first) + 1))]
 
 
+@pytest.fixture(scope="module")
+def matching_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredPulsar]:
+    """Its grants may name roles by patterns."""
+    settings = {"authorizationAllowWildcardsMatching": "true"}
+    with running(SecuredPulsar(tmp_path_factory.mktemp("matching"), settings)) as pulsar:
+        yield pulsar
+
+
 @pytest.mark.parametrize("seed", seeds())
 async def test_any_grants(secured_pulsar: SecuredPulsar, seed: int) -> None:
     random = Random(seed)
-    grants = await asyncio.to_thread(Grants, secured_pulsar, random)
-    admin = AdminClient(secured_pulsar.client_settings(ROOT))
+    grants = await asyncio.to_thread(Grants, secured_pulsar, random, ROLES)
+    await compare_rounds(secured_pulsar, grants, random)
+
+
+@pytest.mark.parametrize("seed", seeds())
+async def test_any_grants_by_patterns(matching_pulsar: SecuredPulsar, seed: int) -> None:
+    """Of a topic without partitions, the gateway allows less than Pulsar."""
+    random = Random(seed)
+    grants = await asyncio.to_thread(Grants, matching_pulsar, random, PATTERNS, partitioned=1.0)
+    await compare_rounds(matching_pulsar, grants, random)
+
+
+async def compare_rounds(pulsar: SecuredPulsar, grants: Grants, random: Random) -> None:
+    admin = AdminClient(pulsar.client_settings(ROOT))
     authorizer = PulsarAuthorizer(admin, grants.tenant, grants.namespace, [])
     try:
+        await authorizer.start()
         for _ in range(ROUNDS):
             for _ in range(CHANGES):
                 await asyncio.to_thread(grants.change)
             await authorizer.refresh()
             for role in random.sample(ROLES, ROLES_A_ROUND):
-                await compare(secured_pulsar, authorizer, grants, role, random)
+                await compare(pulsar, authorizer, grants, role, random)
     finally:
         await authorizer.close()
         await admin.close()

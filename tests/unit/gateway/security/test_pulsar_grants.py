@@ -56,6 +56,16 @@ def test_wildcards_count_where_the_brokers_have_them_on() -> None:
     assert grants.allows("svc-1", WRITE, TOPIC, "t") and not grants.allows("sv", WRITE, TOPIC, "t")
 
 
+def test_a_topics_own_wildcards_allow_to_describe_it() -> None:
+    """Brokers do not compare them with requests for a partition, which are those that write and read."""
+    granted = {"destination_auth": {f"persistent://{NAMESPACE}/t": {"svc-*": ["produce", "consume"]}}}
+    grants = grants_of(NAMESPACE, {"auth_policies": granted}, [], wildcards=True)
+    assert grants.allows("svc-1", DESCRIBE, TOPIC, "t") and not grants.allows("svc-1", DESCRIBE, TOPIC, "u")
+    assert not grants.allows("svc-1", WRITE, TOPIC, "t") and not grants.allows("svc-1", READ, TOPIC, "t")
+    assert not grants.allows("svc-1", READ, GROUP, "free")
+    assert not grants.allows("svc-1", AclOperation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME)
+
+
 def test_in_prefix_mode_a_groups_name_begins_with_the_role() -> None:
     grants = grants_of(NAMESPACE, POLICIES | {"subscription_auth_mode": "Prefix"}, [])
     assert grants.allows("reader", READ, GROUP, "reader-1") and not grants.allows("reader", READ, GROUP, "free")
