@@ -100,7 +100,7 @@ class Pipeline:
     def run(self) -> None:
         """Run the requests that were read, until one must be waited for or other connections get their turn."""
         if self._backlog and not self._waits_for_turn:
-            cluster = self._cluster
+            cluster = self.cluster
             left_s = self._host.turns.left_s(cluster)
             if left_s > 0:
                 self._run_slice(left_s, cluster)
@@ -123,32 +123,20 @@ class Pipeline:
 
     def in_turn(self, step: Callable[..., None], *arguments: object) -> None:
         """Run a step that follows some waiting. With several clusters, it may have to wait for the cluster's turn."""
-        turns = self._host.turns
-        if not turns.by_cluster:
-            step(*arguments)
-        elif turns.left_s(self._cluster) > 0:
-            self._run_timed(step, arguments)
-        else:
-            turns.wait(self._cluster, lambda _: self._run_timed(step, arguments))
-
-    def _run_timed(self, step: Callable[..., None], arguments: tuple[object, ...]) -> None:
-        turns, cluster = self._host.turns, self._cluster
-        began_s, used_s = turns.now_s(), turns.used_s(cluster)
-        step(*arguments)
-        took_s, counted_s = turns.now_s() - began_s, turns.used_s(cluster) - used_s  # requests that ran in the step
-        turns.ran(cluster, max(0.0, took_s - counted_s))
+        self._host.turns.run(self, step, *arguments)
 
     @property
-    def _cluster(self) -> int:
+    def cluster(self) -> int:
+        """A number of its own for each cluster."""
         return UNAUTHENTICATED if self.admission.is_awaited else id(self.admission.served.cluster)
 
     def _wait_for_turn(self) -> None:
         self._waits_for_turn = True
-        self._host.turns.wait(self._cluster, self._take_turn)
+        self._host.turns.wait(self.cluster, self._take_turn)
 
     def _take_turn(self, slice_s: float) -> None:
         self._waits_for_turn = False
-        self._run_slice(slice_s, self._cluster)
+        self._run_slice(slice_s, self.cluster)
         self._output.progressed()
 
     def _can_run(self, frame: bytearray) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
+from typing import Protocol
 
 SLICE_S = 0.005
 """A request that began within the slice may end after it."""
@@ -24,6 +25,11 @@ SHARED_FOR_S = 0.02
 within this time."""
 UNAUTHENTICATED = 0
 """Stands for the cluster of connections that no cluster has admitted yet."""
+
+
+class HasCluster(Protocol):
+    @property
+    def cluster(self) -> int: ...
 
 
 class Turns:
@@ -50,10 +56,6 @@ class Turns:
             return 0.0
         return max(0.0, self._slice_s - self._used_s.get(cluster, 0.0))
 
-    def used_s(self, cluster: int) -> float:
-        """The time that the cluster has used in this turn of the event loop."""
-        return self._used_s.get(cluster, 0.0)
-
     def ran(self, cluster: int, seconds: float) -> None:
         """Count the time that requests of the cluster have taken."""
         self._used_s[cluster] = self._used_s.get(cluster, 0.0) + seconds
@@ -70,10 +72,29 @@ class Turns:
         self._waiting.setdefault(cluster, deque()).append(run)
         self._expect_next()
 
+    def run(self, connection: HasCluster, step: Callable[..., None], *arguments: object) -> None:
+        """Run a step of a connection now, or when its cluster has its turn. Without `by_cluster` always now.
+
+        A connection may get another cluster while it waits. The time of requests that the step runs is counted by them.
+        """
+        if not self.by_cluster:
+            step(*arguments)
+        elif self.left_s(connection.cluster) > 0:
+            self._run_timed(connection.cluster, step, arguments)
+        else:
+            self.wait(connection.cluster, lambda _: self._run_timed(connection.cluster, step, arguments))
+
+    def _run_timed(self, cluster: int, step: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        began_s, used_s = self.now_s(), self._used_s.get(cluster, 0.0)
+        step(*arguments)
+        took_s, counted_s = self.now_s() - began_s, self._used_s.get(cluster, 0.0) - used_s
+        self.ran(cluster, max(0.0, took_s - counted_s))
+
     def _share(self, cluster: int) -> None:
         """Another cluster asks than before."""
         if self._latest != UNAUTHENTICATED:
-            self._slice_s, self._shared_until_s = SHARED_SLICE_S, self.now_s() + SHARED_FOR_S
+            self._shared_until_s = self.now_s() + SHARED_FOR_S
+            self._slice_s = min(self._slice_s, SHARED_SLICE_S)
         self._latest = cluster
 
     def _expect_next(self) -> None:
@@ -84,8 +105,10 @@ class Turns:
         """Begin a turn of the event loop. Waiting requests come first, and then wait behind the others again."""
         self._next = None
         self._used_s.clear()
-        if self._slice_s == SHARED_SLICE_S and self.now_s() >= self._shared_until_s:
-            self._slice_s = CLUSTER_SLICE_S
+        if self.by_cluster:
+            is_shared = self.now_s() < self._shared_until_s
+            # Each of many clusters that wait runs one request at least, so that nobody waits forever.
+            self._slice_s = (SHARED_SLICE_S if is_shared else CLUSTER_SLICE_S) / max(1, len(self._waiting))
         if self._waiting:
             self._expect_next()
         for cluster, runs in tuple(self._waiting.items()):

@@ -169,6 +169,23 @@ async def test_alone_a_cluster_gets_all_turns() -> None:
     assert flood.answered == 1 + 4 * CLUSTER_SLICE
 
 
+async def test_many_clusters_that_flood_share_a_slice() -> None:
+    turns, now_s, ran = Turns(by_cluster=True, now_s=lambda: now_s), 0.0, [0] * 20
+
+    def flood(number: int) -> None:
+        nonlocal now_s
+        now_s += REQUEST_S
+        ran[number - 1] += 1
+        turns.ran(number, REQUEST_S)
+        turns.wait(number, lambda _: flood(number))
+
+    for each in range(1, 1 + len(ran)):
+        flood(each)
+    for number in range(10):
+        await turn()
+        assert {*ran} == {2 + number}, "one request of each in a turn"
+
+
 async def test_turns_are_shorter_while_two_clusters_ask() -> None:
     scene = Scene(by_cluster=True)
     flood, quiet = await scene.connect(FLOOD), await scene.connect(QUIET)
