@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
 import structlog
 
 from gateway.background import run_shared
+from gateway.log.bounds.copied_transactions import FROM_THE_START
 from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.bounds.log_end import LogEnd
+from gateway.log.bounds.transaction_flag import encode_none_up_to
 from gateway.log.entries.log_entry import Buffer
 from gateway.log.reading.log_start import LogStart
 from gateway.log.reading.waiters import Waiters
@@ -43,7 +46,6 @@ RETRY_S = 1.0
 MAX_ABORTED, KEPT_ABORTED = 50_000, 25_000
 """The aborted transactions of one log in memory: above the first number, the oldest ones are removed down to the
 second. They are looked up again when needed."""
-FROM_THE_START = Position(-1, -1)
 
 log = structlog.get_logger()
 
@@ -64,20 +66,22 @@ class LogTransactions:
         """``tag_entries`` sets the function that returns what each entry carries from now on. ``drop_cached`` has
         readers read all entries again."""
         self.verifications = Verifications()
-        self.loaded = bounds.flag is None and not bounds.has_copied_transactions
+        self.loaded = bounds.flag is None and bounds.replication.transactions_after is None
         """Whether the open and the aborted transactions up to the log's end are known."""
         self._topic = pulsar_topic
         self._resources = resources
         self._end = end
         self._start = start
         self._waiters = waiters
-        self._flag = Flag(resources, pulsar_topic, self._last_before_any, lambda: tag_entries(self.next_tag))
+        self._tag_entries = partial(tag_entries, self.next_tag)
+        self._flag = Flag(resources, pulsar_topic, self._last_before_any, self._tag_entries)
         self.state = PartitionTransactions()
         """Whole only if ``loaded``."""
-        self._may_lack_some = bounds.has_copied_transactions
+        self._is_replicated = False
+        self._may_lack_some = bounds.replication.transactions_after is not None
         """There may be transactions up to the log's end, although there is no flag: another cluster's have none."""
         self._seen = False
-        self._position = bounds.flag or (bounds.last if self.loaded else FROM_THE_START)
+        self._position = bounds.flag or bounds.replication.transactions_after or bounds.last
         """The last entry that the state covers. ``_next_offset`` is the offset after it."""
         self._next_offset = bounds.next_offset
         self._loading: asyncio.Task[None] | None = None
@@ -97,6 +101,8 @@ class LogTransactions:
         self._cleaned = CleanedPlace(resources, pulsar_topic, is_compacted)
         self._drop_cached = drop_cached
         self._flag.found(bounds.flag)
+        if bounds.replication.is_replicated:
+            self.replicated()
 
     # The state
 
@@ -207,6 +213,12 @@ class LogTransactions:
             elif self._held is not None:
                 self._held.append(of_entry)
 
+    def replicated(self) -> None:
+        """Other clusters' entries come into the log: each entry says from now on what this gateway knows."""
+        if not self._is_replicated:
+            self._is_replicated = True
+            self._tag_entries()
+
     def skipped(self) -> None:
         """The log's end passes over entries that nobody has read. They may be another cluster's transactions."""
         self._may_lack_some = True
@@ -223,6 +235,7 @@ class LogTransactions:
 
     def _missed(self) -> None:
         self.loaded, self._held = False, None
+        self._may_lack_some = self._may_lack_some or self._is_replicated
         self.verifications.clear()
 
     def _take(self, entry: EntryEvents) -> None:
@@ -258,7 +271,10 @@ class LogTransactions:
 
     def next_tag(self, size_bytes: int, room_bytes: int) -> Tag:
         """The tag of an entry that is about to be sent."""
-        return self.checkpoints.next_tag(size_bytes, room_bytes, self._checkpoint if self.loaded else None)
+        if self.flagged or self._seen:
+            return self.checkpoints.next_tag(size_bytes, room_bytes, self._checkpoint if self.loaded else None)
+        self.start_loading(self._end.next_offset)  # what is not known here, the next gateway has to read
+        return Tag(encode_none_up_to(self._position))
 
     def _checkpoint(self, kept: Checkpoint | None) -> Checkpoint:
         """The checkpoint for the kept place or, if there is none, for what is resolved by now."""
