@@ -374,3 +374,19 @@ async def test_open_transactions_keep_their_producers_although_these_are_read_fi
     await scene.log.producers.load()
     assert not scene.log.transactions.loaded
     assert [each in scene.log.producers.state for each in range(1, 6)] == [True, False, True, True, True]
+
+
+async def test_what_is_written_behind_a_marker_of_brokers_while_a_log_is_read(no_settling: None) -> None:
+    """Readers get the next entry instead of the marker. It is not a part of what the log has read."""
+    scene = TransactionScene()
+    await scene.lead()
+    await scene.begin(1)
+    scene.topic.write_marker()
+    opened = await scene.opened()
+    await scene.end(1, ABORT)
+    assert await decided(opened) == (0, [])
+    assert opened.transactions.open.keys() == {1}
+    await opened.end.refresh()
+    assert await decided(opened) == (3, [(1, 0)])
+    for each in (opened, scene.log):
+        await each.close()
