@@ -3,8 +3,8 @@
 Kafka's controller makes all changes one after the other. Pulsar has no such place: of two requests that change a topic,
 each is judged by what was there before both. A turn ends with its gateway, too.
 
-A gateway without others begins at once, and writes nothing. When another one joins, it writes which changes it has begun
-before it announces that it has acted on that, and the other one asks for no turn before.
+A gateway without others begins at once, and writes nothing. When another one joins, it writes which changes it has
+begun before it announces that it has acted on that, and the other one asks for no turn before.
 """
 
 from __future__ import annotations
