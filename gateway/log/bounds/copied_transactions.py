@@ -40,18 +40,17 @@ async def find_replication(
     """``entry`` is the last one; None if readers do not get it. Raises PulsarError and TimeoutError."""
     if flagged_position(held.properties) is not None:
         return Replication(has_replicators(held))
-    if entry is not None:
-        if shows_transactions(entry):
-            return Replication(is_replicated=True, transactions_after=FROM_THE_START)
-        known = none_up_to(entry)
-        if known is not None:
-            is_whole = last == known._replace(entry_id=known.entry_id + 1)
-            return Replication(is_replicated=True, transactions_after=None if is_whole else known)
-        if entry.metadata.HasField("replicated_from") and holds_batches(entry):  # of a log without transactions
-            return Replication(is_replicated=True)
+    known = None if entry is None else none_up_to(entry)
+    if known is not None:
+        is_whole = last == known._replace(entry_id=known.entry_id + 1)
+        return Replication(is_replicated=True, transactions_after=None if is_whole else known)
     is_copy = entry is not None and entry.metadata.HasField("replicated_from")
     if not is_copy and not has_replicators(held):
         return Replication()
+    if entry is not None and shows_transactions(entry):
+        return Replication(is_replicated=True, transactions_after=FROM_THE_START)
+    if entry is not None and is_copy and holds_batches(entry):  # of a log without transactions
+        return Replication(is_replicated=True)
     return Replication(is_replicated=True, transactions_after=await _found_before(client, admin, topic, last))
 
 

@@ -103,6 +103,13 @@ async def test_a_flag_that_was_not_written_yet(topic: FakeTopic) -> None:
     assert await replication(topic) == ABSENT
 
 
+async def test_what_a_native_producer_took_over_from_another_topic(topic: FakeTopic) -> None:
+    """Whoever forwards messages may forward their properties, too."""
+    topic.cursors = []
+    write(topic, native=True, tag="3:0")
+    assert await replication(topic) == Replication()
+
+
 @pytest.mark.parametrize("cursors", [[REPLICATOR], []])
 async def test_an_empty_log(topic: FakeTopic, cursors: list[str]) -> None:
     topic.cursors = cursors
