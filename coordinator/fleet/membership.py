@@ -72,7 +72,7 @@ class Membership:
         self._heartbeat_ms = dict.fromkeys((state.member.incarnation for state in self.roster.members.values()), now_ms)
         self._accused_ms: dict[str, int] = {}
         self._next_heartbeat_ms = now_ms
-        self._drained_epoch = NO_EPOCH
+        self._drained_epoch = self._joined_epoch = NO_EPOCH
         self._joining = True
         self._leaving = False
         self._left = False
@@ -85,6 +85,11 @@ class Membership:
     def is_member(self) -> bool:
         known = self.roster.members.get(self.member.node_id)
         return known is not None and known.member.incarnation == self.member.incarnation and not self._left
+
+    @property
+    def is_known_to_all(self) -> bool:
+        """Every other member has announced that it has acted on this gateway's joining."""
+        return self.is_member and self.roster.drained(self._joined_epoch, besides=self.member.node_id)
 
     def state(self, now_ms: int, silence: Callable[[], Silence]) -> LeadershipState:
         """What this gateway may do. Called for each entry that is sent, so the silence is computed only without a
@@ -176,7 +181,7 @@ class Membership:
     def _join_answered(self, now_ms: int) -> None:
         if self.is_member:
             self._joining = False
-            self._drained_epoch = self.roster.epoch
+            self._drained_epoch = self._joined_epoch = self.roster.epoch
             return
         holder = self.roster.members[self.member.node_id]
         if self._identity.node_id is None:

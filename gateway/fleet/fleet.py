@@ -303,6 +303,8 @@ class Fleet:
         if membership.roster.revision != self._revision:
             self._revision = membership.roster.revision
             self._update_evicted()
+            if self._turns is not None:
+                self._turns.update()
             self._behind.set()
             for listener in self._listeners:
                 listener.leaders_changed()
@@ -368,6 +370,8 @@ class Fleet:
             try:
                 async with asyncio.timeout(RELEASE_S):
                     await asyncio.gather(*(listener.release_partitions() for listener in self._listeners))
+                    if self._turns is not None:
+                        await self._turns.told()
             except TimeoutError:
                 log.warning("partitions that moved were not released in time", epoch=epoch)
                 self._report_lease_lost()

@@ -2,6 +2,9 @@
 
 Kafka's controller makes all changes one after the other. Pulsar has no such place: of two requests that change a topic,
 each is judged by what was there before both. A turn ends with its gateway, too.
+
+A gateway without others begins at once, and writes nothing. When another one joins, it writes which changes it has
+begun before it announces that it has acted on that, and the other one asks for no turn before.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from gateway.pulsar.errors import RequestTimeoutError
 
 TURN_S = 20.0
 """How long a change waits for others. Its client waits longer."""
+CHECK_S = 0.005
 
 
 class _Asked:
@@ -28,6 +32,8 @@ class _Asked:
         self.topic = topic
         self.sent_s = -math.inf
         self.begun = asyncio.Event()
+        self.was_read = False
+        """The request was in the log."""
 
 
 class TopicTurns:
@@ -44,10 +50,9 @@ class TopicTurns:
     @asynccontextmanager
     async def turn(self, topic: str) -> AsyncIterator[None]:
         """No other gateway changes the topic meanwhile. Raises RequestTimeoutError if others do so for too long."""
-        if self._is_alone():
-            yield
-            return
         request_id, asked = str(uuid.uuid4()), _Asked(topic)
+        if self._is_alone():
+            asked.begun.set()
         self._asked[request_id] = asked
         try:
             self.send_due()
@@ -61,12 +66,23 @@ class TopicTurns:
         own = self._membership.member.incarnation
         return all(state.member.incarnation == own for state in self._membership.roster.members.values())
 
+    async def told(self) -> None:
+        """Return when the log has all changes that this gateway has begun, if there are others."""
+        while self._must_tell() and any(asked.begun.is_set() and not asked.was_read for asked in self._asked.values()):
+            await asyncio.sleep(CHECK_S)
+
+    def _must_tell(self) -> bool:
+        return self._membership.is_known_to_all and not self._is_alone()
+
     def update(self) -> None:
-        """The turns have changed in the log."""
-        for first, *_ in self._membership.roster.turns.values():
-            asked = self._asked.get(first.request_id)
-            if asked is not None:
-                asked.begun.set()
+        """The turns or the members have changed in the log."""
+        for of_topic in self._membership.roster.turns.values():
+            for number, turn in enumerate(of_topic):
+                asked = self._asked.get(turn.request_id)
+                if asked is not None:
+                    asked.was_read = True
+                    if number == 0:
+                        asked.begun.set()
         self.send_due()
 
     def send_due(self) -> None:
@@ -75,13 +91,14 @@ class TopicTurns:
             return
         turns = {turn.request_id: turn for of_topic in self._membership.roster.turns.values() for turn in of_topic}
         now_s = asyncio.get_running_loop().time()
-        self._send_requests(turns, now_s)
+        if self._membership.is_known_to_all:
+            self._send_requests(turns, now_s)
         self._send_ends(turns, now_s)
 
     def _send_requests(self, turns: dict[str, Turn], now_s: float) -> None:
-        own = self._membership.member.incarnation
+        own, is_alone = self._membership.member.incarnation, self._is_alone()
         for request_id, asked in self._asked.items():
-            is_known = request_id in turns or asked.begun.is_set()
+            is_known = request_id in turns or (asked.begun.is_set() and (asked.was_read or is_alone))
             if not is_known and now_s - asked.sent_s >= SEND_AGAIN_S:
                 asked.sent_s = now_s
                 self._log.send(TopicTurn(topic=asked.topic, request_id=request_id, incarnation=own))

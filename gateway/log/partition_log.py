@@ -257,7 +257,9 @@ class PartitionLog:
                 self._decided(receipt, base_offset)
         self.transactions.appended(read.position, read.base_offset, read.next_offset, read.data)
         if self.transactions.flagged:
-            self.transactions.checkpoints.seen(entry)
+            self.transactions.prefix.checkpoints.seen(entry)
+        elif read.is_copy:
+            self.transactions.replicated()
         self._skip_held_back(read.position, was_held_back=was_held_back)
         self._answer(resolved)
         if claimed is None:

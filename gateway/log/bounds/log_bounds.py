@@ -6,12 +6,17 @@ import asyncio
 import math
 import time
 from contextlib import aclosing
-from itertools import islice
 from typing import NamedTuple
 
 import structlog
 
 from gateway.background import run_shared
+from gateway.log.bounds.copied_transactions import (
+    Replication,
+    find_in_compacted,
+    find_replication,
+    has_replicators,
+)
 from gateway.log.bounds.deleted_records import deleted_before
 from gateway.log.bounds.empty_end import end_before_open_ledger
 from gateway.log.bounds.start_search import (
@@ -24,22 +29,18 @@ from gateway.log.bounds.start_search import (
     start_of,
     stored_start,
 )
-from gateway.log.bounds.transaction_flag import REPLICATORS, flagged_position, shows_copied_transactions
-from gateway.log.entries.entry_stream import NOTHING, read_entries, read_entry, read_on
-from gateway.log.entries.log_entry import holds_batches
+from gateway.log.bounds.transaction_flag import flagged_position
+from gateway.log.entries.entry_stream import NOTHING, read_entry, read_on
 from gateway.log.entries.silent_reader import reader_gets_none
 from gateway.log.entries.start_reader import StartReader, open_start_reader
 from gateway.log.entries.stored_entries import NotReturnedError, end_at, undispatched_entry
-from gateway.log.entries.undispatched import backwards, undispatched_end
+from gateway.log.entries.undispatched import undispatched_end
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.admin.topics import COMPACTION_CURSOR, InternalStats, ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Entry
-
-LOOK_BACK_ENTRIES = 64
-"""Of native producers, at the end of a log that is replicated: before them may be transactions of another cluster."""
 
 log = structlog.get_logger()
 
@@ -58,8 +59,8 @@ class LogBounds(NamedTuple):
     """The position after which there may be transactions; None if there are none up to the last entry."""
     start_reader: StartReader | None = None
     """Open at `start_offset`, and now the caller's; None if no reader can go on from there."""
-    has_copied_transactions: bool = False
-    """The last entry shows that another cluster has transactions in this log."""
+    replication: Replication = Replication()
+    """What the last entries show of other clusters."""
     has_newer_ledger: bool = False
     """Mostly it is empty. But the broker that named the last entry may have lost the topic to another one."""
 
@@ -113,7 +114,10 @@ async def _read_bounds(
         if first is None:
             log.warning("no entry has an index yet: the log starts with the next one", topic=topic)
             end_offset = await end_at(admin, topic, last, None)
-            return LogBounds(last, end_offset, end_offset, asked_at=asked_at, flag=flag, has_newer_ledger=has_newer)
+            return LogBounds(
+                last, end_offset, end_offset, asked_at=asked_at, flag=flag,
+                replication=Replication(has_replicators(held)), has_newer_ledger=has_newer,
+            )  # fmt: skip
         found = first.end
         if found is None:
             found = await (end or _end(client, admin, topic, last))
@@ -127,12 +131,10 @@ async def _read_bounds(
     deleted = deleted_before(held.properties)
     if deleted > start.offset:
         start = FirstOffset(deleted, at_first_entry=False)
-    copied = await _has_copied_transactions(client, admin, topic, held, last, found.entry)
+    replication = await find_replication(client, admin, topic, held, last, found.entry)
     may_go_on = started.can_go_on and start.offset == started.offset and start is first.ledger.start
     kept = started if may_go_on else None
-    return LogBounds(
-        last, found.offset, *start, known, asked_at, flag, kept, copied, has_newer
-    )
+    return LogBounds(last, found.offset, *start, known, asked_at, flag, kept, replication, has_newer)
 
 
 async def _without_entries(
@@ -141,22 +143,13 @@ async def _without_entries(
     """The bounds of a log of which readers get no entry: it has none, or an open native transaction precedes all."""
     end = end_before_open_ledger(held.properties)
     if await _is_compacted(admin, topic, held):
-        bounds = LogBounds(NOTHING, end, deleted_before(held.properties), asked_at=asked_at)
-        return bounds._replace(has_copied_transactions=await _shows_compacted_copies(client, admin, topic))
+        replication = await find_in_compacted(client, admin, topic, held)
+        return LogBounds(NOTHING, end, deleted_before(held.properties), asked_at=asked_at, replication=replication)
     if end or len(held.ledger_ids) > 1:  # there are, or were, entries
         start = await _start_of_held_back(client, admin, topic)
         end = end if start is None else start.offset
-    return LogBounds(NOTHING, end, end, starts_at_first_entry=True, asked_at=asked_at)
-
-
-async def _shows_compacted_copies(client: PulsarClient, admin: AdminClient, topic: str) -> bool:
-    """Whether the last compacted entry shows transactions of another cluster."""
-    last = await client.last_position(topic, read_compacted=True)
-    if last.entry_id < 0:
-        return False
-    reading = read_entries(client, topic, last, last, read_compacted=True, admin=admin)
-    async with aclosing(reading) as entries:
-        return any([shows_copied_transactions(entry) async for entry in entries])
+    replication = Replication(has_replicators(held))
+    return LogBounds(NOTHING, end, end, starts_at_first_entry=True, asked_at=asked_at, replication=replication)
 
 
 async def _start_of_held_back(client: PulsarClient, admin: AdminClient, topic: str) -> FirstOffset | None:
@@ -224,25 +217,6 @@ async def _end(client: PulsarClient, admin: AdminClient, topic: str, last: Posit
         raise ServiceNotReadyError(f"the last entry of {topic} was deleted in the meantime")
     offset = await end_at(admin, topic, last, found.index)
     return _End(offset, entry)
-
-
-async def _has_copied_transactions(
-    client: PulsarClient, admin: AdminClient, topic: str, held: ManagedLedgerInfo, last: Position, entry: Entry | None
-) -> bool:
-    """Whether the last entry shows transactions of another cluster, or one before it that native producers followed.
-
-    ``entry`` is None if readers do not get the last one.
-    """
-    if entry is not None and holds_batches(entry):
-        return shows_copied_transactions(entry)
-    is_copy = entry is not None and entry.metadata.HasField("replicated_from")
-    is_replicated = is_copy or any(name.startswith(REPLICATORS) for name in held.cursors)
-    if not is_replicated or flagged_position(held.properties) is not None:
-        return False
-    ledgers = (await admin.topics.internal_stats(topic)).ledgers
-    *_, start = [last, *islice(backwards(ledgers, NOTHING, last), LOOK_BACK_ENTRIES + 1)]
-    async with aclosing(read_entries(client, topic, start, last, admin=admin)) as entries:
-        return any([shows_copied_transactions(each) async for each in entries])
 
 
 async def _is_compacted(admin: AdminClient, topic: str, held: ManagedLedgerInfo) -> bool:

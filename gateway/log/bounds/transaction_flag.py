@@ -4,7 +4,8 @@ A log without this property needs no search for transactions: the property is wr
 batch, and is deleted with the partition.
 
 Copies from other clusters come without it. They keep what gateways there have written into each entry of a log with
-transactions: a checkpoint, or the position of one.
+transactions: a checkpoint, or the position of one. While a replicated log has no transactions, each entry says up to
+where its gateway knows that.
 """
 
 from __future__ import annotations
@@ -15,27 +16,47 @@ from gateway.log.entries.log_entry import gateway_properties
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
+from protocol.pulsar.frames import encode_metadata_properties
 
 PROPERTY = "kafka.transactions.from"
 CHECKPOINT, CHECKPOINT_AT = "kafka.checkpoint", "kafka.checkpoint.at"
+NONE_UP_TO = "kafka.transactions.none.to"
 REPLICATORS = "pulsar.repl."
 """The cursor of a broker that copies entries to another cluster: this prefix, and the cluster's name."""
 _OF_ENTRIES = {CHECKPOINT.encode(), CHECKPOINT_AT.encode()}
+_NONE_UP_TO = NONE_UP_TO.encode()
 
 
 def flagged_position(properties: Mapping[str, str]) -> Position | None:
     """The last entry before any transaction, from the properties of the managed ledger; None if there are none."""
-    ledger_id, _, entry_id = properties.get(PROPERTY, "").partition(":")
+    return _position(properties.get(PROPERTY, ""))
+
+
+def _position(text: str) -> Position | None:
+    ledger_id, _, entry_id = text.partition(":")
     try:
         return Position(int(ledger_id), int(entry_id))
     except ValueError:
         return None
 
 
-def shows_copied_transactions(entry: Entry) -> bool:
-    """Whether another cluster has written the entry, to a log with transactions."""
-    is_copy = entry.metadata.HasField("replicated_from")
-    return is_copy and any(each.key in _OF_ENTRIES for each in gateway_properties(entry))
+def shows_transactions(entry: Entry) -> bool:
+    """Whether a gateway has written the entry, here or in another cluster, to a log that had transactions then."""
+    return any(each.key in _OF_ENTRIES for each in gateway_properties(entry))
+
+
+def none_up_to(entry: Entry) -> Position | None:
+    """The entry up to which its gateway knew that there are no transactions. None if this one does not say so."""
+    if entry.metadata.HasField("replicated_from"):  # a position in another cluster
+        return None
+    found = (each.value for each in gateway_properties(entry) if each.key == _NONE_UP_TO)
+    known = _position(next(found, b"").decode(errors="replace"))
+    return known if known is not None and known < entry.position else None
+
+
+def encode_none_up_to(known: Position) -> bytes:
+    """The fields of an entry's metadata that ``none_up_to`` reads."""
+    return encode_metadata_properties([(NONE_UP_TO, f"{known.ledger_id}:{known.entry_id}")])
 
 
 async def write_flag(admin: AdminClient, topic: str, last: Position) -> None:

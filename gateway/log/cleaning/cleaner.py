@@ -113,7 +113,7 @@ class LogCleaner:
 
     async def _write_cleaned(self, reached: Reached, aborted: Iterable[AbortedTransaction]) -> None:
         """Aborted transactions are kept until the next cleaning: readers may still have their records."""
-        place = self.partition_log.transactions.cleaned_to(
+        place = self.partition_log.transactions.prefix.cleaned_to(
             reached.position, reached.offset, _below(reached.offset, aborted)
         )
         await write_cleaned(self._resources, self._topic, place)

@@ -33,6 +33,8 @@ async def scan_events(
         async for entry in entries:
             if entry.position <= behind:
                 continue
+            if entry.position > last:  # brokers do not dispatch the last one, and more was written meanwhile
+                break
             read = None
             if holds_batches(entry):
                 read = await converted(decoding, convert, entry, topic)

@@ -33,12 +33,12 @@ class TransactionalWrites:
             return False
         if self.verifications.include(header.producer_id, header.producer_epoch):
             return False
-        found = self._transactions.state.open.get(header.producer_id)
+        found = self._transactions.prefix.state.open.get(header.producer_id)
         is_open = found is not None and found.producer_epoch == header.producer_epoch
         return not is_open or header.producer_id in self._markers or self.verifications.is_doubted(header.producer_id)
 
     def _is_fenced(self, header: BatchHeader) -> bool:
-        found = self._transactions.state.open.get(header.producer_id)
+        found = self._transactions.prefix.state.open.get(header.producer_id)
         return found is not None and header.producer_epoch < found.producer_epoch
 
     def check(self, header: BatchHeader) -> None:
@@ -49,7 +49,7 @@ class TransactionalWrites:
                 raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
             if self.needs_verification(header):
                 raise VerificationLostError
-        elif header.producer_id in self._transactions.state.open:
+        elif header.producer_id in self._transactions.prefix.state.open:
             text = f"Expected transactional write from producer {header.producer_id}"
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
 
@@ -72,7 +72,7 @@ class TransactionalWrites:
         """Check that the marker may be appended. Batches in flight count, too. Raises KafkaError."""
         self._check_loaded()
         coming_epoch = self.verifications.epoch(marker.producer_id)
-        error = self._transactions.state.marker_error(marker, transaction_version, coming_epoch)
+        error = self._transactions.prefix.state.marker_error(marker, transaction_version, coming_epoch)
         if error:
             raise KafkaError(error)
 

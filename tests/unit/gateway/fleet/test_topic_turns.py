@@ -43,16 +43,17 @@ class FakeLog:
 class Scene(FleetListener):
     """Two gateways with one log."""
 
-    def __init__(self, own: tuple[str, ...] = (OWN, OTHER)) -> None:
-        members = [member_of(name, number) for number, name in enumerate((OWN, OTHER))]
-        self.fleets = {name: fleet_of(members, held=True, own=name) for name in own}
-        self.logs = {name: FakeLog() for name in own}
+    def __init__(self, joined: tuple[str, ...] = (OWN, OTHER)) -> None:
+        members = [member_of(name, number) for number, name in enumerate(joined)]
+        self.fleets = {name: fleet_of(members, held=name in joined, own=name) for name in (OWN, OTHER)}
+        self.logs = {name: FakeLog() for name in (OWN, OTHER)}
         self.free: list[str] = []
         self.positions: Iterator[int] = iter(range(2, 1_000))
         for name, fleet in self.fleets.items():
             assert fleet._membership is not None
-            fleet._turns = TopicTurns(fleet._membership, cast(FleetLog, self.logs[name]))
-        self.fleets[own[-1]].subscribe(self)
+            fleet._log = cast(FleetLog, self.logs[name])
+            fleet._turns = TopicTurns(fleet._membership, fleet._log)
+        self.fleets[OTHER].subscribe(self)
 
     def topic_turn_ended(self, topic: str) -> None:
         self.free.append(topic)
@@ -67,6 +68,22 @@ class Scene(FleetListener):
         for message in sent:
             self.store(message)
         return sent
+
+    async def exchange(self) -> list[Message]:
+        """The gateways hand over partitions, and read what both have written."""
+        releasing = [asyncio.create_task(fleet._keep_releasing()) for fleet in self.fleets.values()]
+        stored: list[Message] = []
+        for _ in range(10):
+            for name in self.fleets:
+                stored += self.store_all(name)
+            await asyncio.sleep(0.002)
+        for task in releasing:
+            task.cancel()
+        return stored
+
+    def join(self) -> None:
+        self.fleets[OTHER]._tick()
+        self.store_all(OTHER)
 
     async def change(self, name: str, topic: str = "t") -> Change:
         change = Change(self.fleets[name], topic)
@@ -214,6 +231,86 @@ async def test_alone_it_needs_no_turn() -> None:
     fleet._turns = TopicTurns(fleet._membership, cast(FleetLog, log))
     async with fleet.topic_turn("t"):
         assert not log.sent
+
+
+async def test_who_joins_waits_for_what_a_lone_gateway_has_begun() -> None:
+    scene = Scene(joined=(OWN,))
+    begun = await scene.change(OWN)
+    assert begun.begun and not scene.logs[OWN].sent
+    scene.join()
+    waiting = await scene.change(OTHER)
+    assert not scene.logs[OTHER].sent, "it does not know yet what the other one has begun"
+    kinds = [type(message) for message in await scene.exchange()]
+    assert kinds[0] is TopicTurn, "before the heartbeat that says that it has read of the other one"
+    assert not waiting.begun
+    await begun.end()
+    await scene.exchange()
+    assert waiting.begun
+    await waiting.end()
+    await scene.exchange()
+    assert scene.free == ["t", "t"]
+
+
+async def test_who_joins_waits_although_the_log_loses_what_the_lone_gateway_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_turns, "SEND_AGAIN_S", 0)
+    scene = Scene(joined=(OWN,))
+    begun = await scene.change(OWN)
+    scene.join()
+    waiting = await scene.change(OTHER)
+    for _ in range(3):
+        assert {type(message) for message in scene.logs[OWN].sent} == {TopicTurn}
+        scene.logs[OWN].sent.clear()
+        releasing = asyncio.create_task(scene.fleets[OWN]._keep_releasing())
+        await asyncio.sleep(0.01)
+        releasing.cancel()
+        scene.fleets[OWN]._behind.set()
+        own = scene.fleets[OWN]._turns
+        assert own is not None
+        own.send_due()
+    await scene.exchange()
+    assert not waiting.begun
+    await begun.end()
+    await scene.exchange()
+    assert waiting.begun
+    await waiting.end()
+
+
+async def test_who_joins_a_gateway_that_changes_nothing_waits_for_its_answer() -> None:
+    scene = Scene(joined=(OWN,))
+    scene.join()
+    waiting = await scene.change(OTHER)
+    assert not waiting.begun
+    await scene.exchange()
+    assert waiting.begun
+    await waiting.end()
+
+
+async def test_who_joins_does_not_wait_for_a_gateway_that_dies() -> None:
+    """Nor if it is the only one then."""
+    scene = Scene(joined=(OWN,))
+    begun = await scene.change(OWN)
+    scene.join()
+    waiting = await scene.change(OTHER)
+    scene.store(Goodbye(node_id=0, incarnation=OWN))
+    del scene.fleets[OWN]
+    await scene.exchange()
+    assert waiting.begun
+    await waiting.end()
+    await begun.end()
+
+
+async def test_a_change_that_ends_before_the_log_has_it() -> None:
+    scene = Scene(joined=(OWN,))
+    begun = await scene.change(OWN)
+    scene.join()
+    await begun.end()
+    waiting = await scene.change(OTHER)
+    assert [type(message) for message in scene.logs[OWN].sent] == [TopicTurn]
+    await scene.exchange()
+    assert waiting.begun
+    await waiting.end()
 
 
 async def test_before_it_joins_it_needs_no_turn() -> None:

@@ -250,7 +250,7 @@ class FakeTopic:
 
     async def managed_ledger(self, topic: str) -> ManagedLedgerInfo:
         ledger_ids = {self.ledger_id, *(position.ledger_id for position, *_ in self.entries)}
-        cursors = {"__compaction"} if self.compacted_ledger_id >= 0 else set()
+        cursors = {*self.cursors, *(["__compaction"] if self.compacted_ledger_id >= 0 else [])}
         return ManagedLedgerInfo(frozenset(ledger_ids), frozenset(cursors), self.properties)
 
     async def put_properties(self, topic: str, properties: dict[str, str]) -> None:

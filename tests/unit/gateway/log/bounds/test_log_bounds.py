@@ -9,11 +9,9 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from gateway.log.bounds import log_bounds
 from gateway.log.bounds.deleted_records import PROPERTY
 from gateway.log.bounds.log_bounds import LogBounds, read_bounds
 from gateway.log.bounds.start_search import StartSearch
-from gateway.log.bounds.transaction_flag import CHECKPOINT_AT
 from gateway.log.entries import entry_stream
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.admin.topics import COMPACTION_CURSOR, ManagedLedgerInfo
@@ -21,7 +19,7 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, EntryListener, Reader
-from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, KeyValue
+from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata
 from tests.unit.gateway.log.fake_pulsar import FakeReader, FakeTopic
 
 
@@ -292,25 +290,3 @@ async def test_a_ledger_that_the_broker_may_not_know(counts: tuple[int, ...], mo
     newer = held._replace(ledger_ids=held.ledger_ids | {topic.ledger_id + 1})
     monkeypatch.setattr(topic, "managed_ledger", AsyncMock(return_value=newer))
     assert (await bounds(topic)).has_newer_ledger
-
-
-@pytest.mark.parametrize("is_copy", [True, False])
-@pytest.mark.parametrize("followed_by", [0, 1, 5])
-async def test_copied_transactions_that_native_producers_followed(
-    is_copy: bool, followed_by: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their messages may be copies, too, or this cluster's own. They name no checkpoint."""
-    monkeypatch.setattr(log_bounds, "LOOK_BACK_ENTRIES", 3)
-    topic = written(2, 3)
-    for *_, metadata in topic.entries:
-        metadata.replicated_from = "other"
-        metadata.properties.append(KeyValue(key=CHECKPOINT_AT.encode(), value=b"1:2"))
-    for _ in range(followed_by):
-        topic.write(b"", 1, "native", 0, native=True)
-        if is_copy:
-            topic.entries[-1][3].replicated_from = "other"
-    assert (await bounds(topic)).has_copied_transactions == (followed_by == 0 or (is_copy and followed_by <= 3))
-    topic.cursors = ["pulsar.repl.other"]
-    held = (await topic.managed_ledger("topic"))._replace(cursors=frozenset(topic.cursors))
-    monkeypatch.setattr(topic, "managed_ledger", AsyncMock(return_value=held))
-    assert (await bounds(topic)).has_copied_transactions == (followed_by <= 3)

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.log.bounds.log_bounds import read_bounds
 from gateway.log.partition_log import PartitionLog
-from gateway.log.transactions import log_transactions, scan
+from gateway.log.transactions import log_prefix, scan
 from gateway.pulsar.errors import ConnectionLostError
 from protocol.kafka.transaction_marker import MarkerType
 from tests.unit.gateway.log.cleaning.test_cleaned_logs import compacted_away, scene_with_transactions
@@ -92,7 +92,7 @@ async def test_a_reader_is_lost_meanwhile(monkeypatch: pytest.MonkeyPatch) -> No
                 failures.pop()
                 raise ConnectionLostError("lost")
 
-    monkeypatch.setattr(log_transactions, "scan_events", failing)
+    monkeypatch.setattr(log_prefix, "scan_events", failing)
     for _ in range(2):
         with pytest.raises(ConnectionLostError):
             await load(log)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from unittest.mock import AsyncMock
+
 import pytest
 
-from gateway.log.bounds.transaction_flag import PROPERTY
+from gateway.log.bounds.transaction_flag import PROPERTY, none_up_to
 from gateway.log.reading import receipt_lookup
+from gateway.pulsar.errors import ConnectionLostError
+from gateway.pulsar.position import Position
 from protocol.kafka.transaction_marker import MarkerType
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 from tests.unit.gateway.log.log_scene import PLAIN, Answers, answered, batch
 from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene, decided
@@ -124,4 +129,125 @@ async def test_a_log_that_is_closed_before_its_first_transaction_is_read(no_sett
     await here.log.close()
     await here.lead()
     assert await decided(here.log) == (2, [])
+    await close(here, another)
+
+
+async def replicated_logs() -> tuple[TransactionScene, TransactionScene]:
+    """The same, and the broker here copies, too. This gateway's reader gets nothing more."""
+    another, here = await two_logs()
+    await here.log.close()
+    here.topic.cursors = ["pulsar.repl.another"]
+    await here.lead()
+    await here.log.prepare(PLAIN, 1)
+    await here.log.end.refresh()
+    for reader in here.topic.readers:
+        reader.permits = -1_000_000
+    return another, here
+
+
+def append_plain(scene: TransactionScene) -> Answers:
+    answers: Answers = []
+    scene.log.append(batch(), PLAIN, 1, lambda offset, error: answers.append((offset, error)))
+    return answers
+
+
+async def test_the_gateway_is_killed_before_it_has_read_what_was_copied(no_settling: None) -> None:
+    """Its own entry follows, and says that it had not read so far."""
+    another, here = await replicated_logs()
+    await write_transactions(another)
+    copy_all(another.topic, here.topic)
+    answers = append_plain(here)
+    await here.write()
+    assert not answers
+    killed = here.log
+    await here.lead()
+    assert await decided(here.log) == (3, [(1, 1)])
+    await here.begin(3)
+    await here.log.close()
+    await here.lead()
+    assert await decided(here.log) == (3, [(1, 1)])
+    await killed.close()
+    await close(here, another)
+
+
+async def test_the_gateway_is_killed_before_it_has_written_the_flag(
+    no_settling: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    another, here = await two_logs()
+    here.topic.cursors = ["pulsar.repl.another"]
+    await here.log.close()
+    await here.lead()
+    put_properties, here.topic.properties = here.topic.put_properties, {}
+    monkeypatch.setattr(here.topic, "put_properties", AsyncMock(side_effect=ConnectionLostError("lost")))
+    await here.log.prepare(PLAIN, 1)
+    await write_transactions(another)
+    copy_all(another.topic, here.topic)
+    await here.log.end.refresh()
+    append_plain(here)
+    await here.write()
+    killed = here.log
+    monkeypatch.setattr(here.topic, "put_properties", put_properties)
+    await here.lead()
+    assert await decided(here.log) == (3, [(1, 1)])
+    await killed.close()
+    await close(here, another)
+
+
+async def test_what_was_missed_is_read_before_others_would_have_to(
+    no_settling: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No client asks for it: the next entry is enough. Otherwise the next gateway would have ever more to read."""
+    monkeypatch.setattr(receipt_lookup, "LOOK_UP_AFTER_S", 0.01)
+    another, here = await replicated_logs()
+    for _ in range(3):
+        await another.plain()
+    copy_all(another.topic, here.topic)
+    answers = append_plain(here)
+    await here.write()
+    assert await answered(answers) == (4, None)
+    assert not here.log.transactions.loaded
+    append_plain(here)
+    await let_callbacks_run()
+    assert here.log.transactions.loaded
+    append_plain(here)
+    await here.write()
+    assert [none_up_to(here.topic.entry_at(number)) for number in (4, 5, 6)] == [
+        Position(3, 0), Position(3, 0), Position(3, 4),
+    ]  # fmt: skip
+    await close(here, another)
+
+
+async def test_what_a_reader_left_out_is_read_again(no_settling: None) -> None:
+    """One that is opened while entries are written may miss some of them."""
+    another, here = await replicated_logs()
+    await write_transactions(another)
+    copy_all(another.topic, here.topic)
+    for reader in here.topic.readers:
+        reader.next_entry, reader.permits = len(here.topic.entries), 100
+    await here.plain()
+    assert await decided(here.log) == (3, [(1, 1)])
+    await close(here, another)
+
+
+@pytest.mark.parametrize("cursors", [[], ["pulsar.repl.another"]])
+async def test_entries_of_a_log_that_is_not_replicated_say_nothing(no_settling: None, cursors: list[str]) -> None:
+    scene = TransactionScene()
+    scene.topic.cursors = cursors
+    await scene.lead()
+    await scene.log.prepare(PLAIN, 1)
+    append_plain(scene)
+    await scene.write()
+    assert (none_up_to(scene.topic.entry_at(0)) is not None) == bool(cursors)
+    await scene.log.close()
+
+
+async def test_replication_that_begins_while_the_log_is_open(no_settling: None) -> None:
+    another, here = await two_logs()
+    await here.log.prepare(PLAIN, 1)
+    await another.plain()
+    copy_all(another.topic, here.topic)
+    await here.log.end.refresh()
+    append_plain(here)
+    await here.write()
+    assert none_up_to(here.topic.entry_at(2)) == Position(3, 1)
     await close(here, another)

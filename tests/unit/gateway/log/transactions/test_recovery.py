@@ -14,7 +14,7 @@ from gateway.errors import KafkaError
 from gateway.log.bounds import transaction_flag
 from gateway.log.bounds.transaction_flag import CHECKPOINT
 from gateway.log.partition_log import PartitionLog
-from gateway.log.transactions import checkpoints, log_transactions, past_aborted
+from gateway.log.transactions import checkpoints, log_prefix, log_transactions, past_aborted
 from gateway.log.transactions.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from gateway.log.transactions.checkpoints import find_last
 from gateway.log.transactions.events import events_of
@@ -77,8 +77,8 @@ def _ended(aborted: AbortedTransaction) -> tuple[int, int]:
 async def test_random_histories(seed: int, no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
     if seed % 3 == 0:
-        monkeypatch.setattr(log_transactions, "MAX_ABORTED", 6)
-        monkeypatch.setattr(log_transactions, "KEPT_ABORTED", 3)
+        monkeypatch.setattr(log_prefix, "MAX_ABORTED", 6)
+        monkeypatch.setattr(log_prefix, "KEPT_ABORTED", 3)
         monkeypatch.setattr(past_aborted, "MAX_ABORTED", 4)
         monkeypatch.setattr(past_aborted, "LOOKED_AT", 2)
     scene = TransactionScene()
@@ -199,8 +199,8 @@ async def test_a_short_log_with_a_native_tail(no_settling: None) -> None:
 
 async def test_aborted_ones_without_checkpoint_are_kept(no_settling: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As while Pulsar answers slowly, or after a long native tail."""
-    monkeypatch.setattr(log_transactions, "MAX_ABORTED", 6)
-    monkeypatch.setattr(log_transactions, "KEPT_ABORTED", 3)
+    monkeypatch.setattr(log_prefix, "MAX_ABORTED", 6)
+    monkeypatch.setattr(log_prefix, "KEPT_ABORTED", 3)
     monkeypatch.setattr(checkpoints, "EVERY_ENTRIES", 1_000)
     monkeypatch.setattr(checkpoints, "EVERY_ABORTED", 1_000)
     scene = TransactionScene()
@@ -277,11 +277,12 @@ async def test_large_checkpoints_are_decoded_in_threads(no_settling: None, monke
         await scene.end(1, ABORT)
         await scene.begin(1)
     await agrees(scene, follower, [0])
-    assert follower.transactions.checkpoints.newest == scene.log.transactions.checkpoints.newest is not None
+    newest = follower.transactions.prefix.checkpoints.newest
+    assert newest == scene.log.transactions.prefix.checkpoints.newest is not None
     assert not threads
     fresh = await scene.opened()
     await agrees(scene, fresh, [0])
-    assert fresh.transactions.checkpoints.newest is not None
+    assert fresh.transactions.prefix.checkpoints.newest is not None
     assert threads
     assert all(name.startswith("decoding") for name in threads)
 
@@ -332,8 +333,8 @@ async def test_what_was_aborted_long_ago_is_read_while_the_log_grows(
     no_settling: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each new transaction removed older ones from memory again: their reader never got an answer."""
-    monkeypatch.setattr(log_transactions, "MAX_ABORTED", 6)
-    monkeypatch.setattr(log_transactions, "KEPT_ABORTED", 3)
+    monkeypatch.setattr(log_prefix, "MAX_ABORTED", 6)
+    monkeypatch.setattr(log_prefix, "KEPT_ABORTED", 3)
     monkeypatch.setattr(past_aborted, "MAX_ABORTED", 10)
     scene = TransactionScene()
     await scene.lead()
@@ -374,3 +375,19 @@ async def test_open_transactions_keep_their_producers_although_these_are_read_fi
     await scene.log.producers.load()
     assert not scene.log.transactions.loaded
     assert [each in scene.log.producers.state for each in range(1, 6)] == [True, False, True, True, True]
+
+
+async def test_what_is_written_behind_a_marker_of_brokers_while_a_log_is_read(no_settling: None) -> None:
+    """Readers get the next entry instead of the marker. It is not a part of what the log has read."""
+    scene = TransactionScene()
+    await scene.lead()
+    await scene.begin(1)
+    scene.topic.write_marker()
+    opened = await scene.opened()
+    await scene.end(1, ABORT)
+    assert await decided(opened) == (0, [])
+    assert opened.transactions.open.keys() == {1}
+    await opened.end.refresh()
+    assert await decided(opened) == (3, [(1, 0)])
+    for each in (opened, scene.log):
+        await each.close()

@@ -14,7 +14,6 @@ from gateway.log.transactions.marker_appends import MarkerForm
 from gateway.log.transactions.state import AbortedTransaction
 from gateway.log.transactions.verifications import VerificationLostError
 from gateway.pulsar.admin.client import AdminClient
-from gateway.pulsar.admin.topics import ManagedLedgerInfo
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from protocol.kafka.batch import BatchHeader, iter_headers, parse_header
@@ -40,10 +39,6 @@ class TransactionalGateway(Gateway):
 
 class TransactionalRegion(Region):
     gateway_class = TransactionalGateway
-
-    async def managed_ledger(self, topic: str) -> ManagedLedgerInfo:
-        held = await super().managed_ledger(topic)
-        return held._replace(cursors=held.cursors | {*self.cursors})
 
     def write_native(self) -> None:
         """A message of a native producer. Gateways name a checkpoint in each entry of a log with transactions."""
