@@ -36,7 +36,9 @@ class _Matched(NamedTuple):
 
 
 class _Refused(NamedTuple):
-    error: InvalidRegexError
+    """`reason` is a text: an exception that is raised again and again keeps the requests that it was raised for."""
+
+    reason: str
     until_s: float
 
 
@@ -72,7 +74,7 @@ class MatchedTopics:
         lock = self._locks.setdefault(regex, asyncio.Lock())
         async with lock:
             if self.is_refused(regex):
-                raise self._refused[regex].error
+                raise InvalidRegexError(self._refused[regex].reason)
             try:
                 return await self._match(regex, subscribed)
             except CostlyRegexError as error:
@@ -103,7 +105,7 @@ class MatchedTopics:
         """Do not match the expression for a while."""
         log.warning("regular expression of a group is not matched", regex=regex[:LOGGED], reason=str(error))
         self._refused.pop(regex, None)
-        self._refused[regex] = _Refused(error, time.monotonic() + RETRY_S)
+        self._refused[regex] = _Refused(str(error), time.monotonic() + RETRY_S)
         if len(self._refused) > MAX_REFUSED:
             del self._refused[next(iter(self._refused))]
 
