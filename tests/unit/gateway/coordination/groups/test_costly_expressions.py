@@ -54,8 +54,10 @@ async def test_nothing_is_kept_of_requests_that_name_a_refused_expression() -> N
     for _ in range(3):
         with pytest.raises(InvalidRegexError, match="an hour"):
             await ask()
-    gc.collect()
-    assert [request() for request in kept] == [None] * 3
+    async with asyncio.timeout(TIMEOUT_S):
+        while any(request() is not None for request in kept):
+            await asyncio.sleep(0.001)  # the thread still holds what it did last
+            gc.collect()
 
 
 async def test_groups_that_name_their_topics_do_not_wait_for_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +137,7 @@ async def test_what_was_given_up_is_not_tried_again_for_a_while(costly: None, mo
         await topics.learn([], COSTLY)
     matching = Matching(monkeypatch)  # now it costs nothing
     assert not topics.knows([], COSTLY)
-    with pytest.raises(CostlyRegexError):
+    with pytest.raises(InvalidRegexError):
         await topics.learn([], COSTLY)
     assert not matching.names
     topics = SubscribedTopics(cast(TopicCatalog, FakeCatalog(t=1)))
