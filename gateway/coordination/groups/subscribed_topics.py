@@ -137,7 +137,7 @@ class SubscribedTopics(TopicListener):
         self._matched.forget_all_but(self._subscribed)
         wanted = await self.learn(names, None)
         self._tell(tell)
-        self._match_what_is_due(matching)
+        self._start_matching(matching)
         slices = Slices()
         for regex in self._subscribed:
             await slices.pause()
@@ -151,7 +151,7 @@ class SubscribedTopics(TopicListener):
         if changed:
             tell(changed)
 
-    def _match_what_is_due(self, matching: TaskGroup) -> None:
+    def _start_matching(self, matching: TaskGroup) -> None:
         is_old = self._listed.is_old
         for regex in self._subscribed:
             if (is_old or self._matched.current(regex) is None) and not self._matched.is_refused(regex):

@@ -148,9 +148,9 @@ class OffsetMirror:
         slices = Slices()
         for group_id, offset in wrong:
             await slices.pause()
-            self._found_wrong(MirrorKey(group_id, partition), offset)
+            self._mirror_again(MirrorKey(group_id, partition), offset)
 
-    def _found_wrong(self, key: MirrorKey, offset: int) -> None:
+    def _mirror_again(self, key: MirrorKey, offset: int) -> None:
         is_committed_since = key in self._schedule and key not in self._compared
         self.offsets_changed(key.group_id, {key.partition: None if offset == NO_OFFSET else offset})
         if self._cursors.replicated and offset != NO_OFFSET and key in self._schedule and not is_committed_since:
