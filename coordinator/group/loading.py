@@ -1,4 +1,4 @@
-"""Builds the groups of a partition from its records, in the order in which they were written; and frees them again."""
+"""Loads the groups of a partition from its records, in the order in which they were written; and frees them again."""
 
 import sys
 from collections.abc import Generator, Set

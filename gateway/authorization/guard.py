@@ -28,7 +28,7 @@ Row = Any
 """A request or a response, or a row of one: guards access their fields by name."""
 
 AT_ONCE = 100
-"""Rows of a request that are judged without giving others their turn."""
+"""Rows of a request that are checked without giving others their turn."""
 LARGE_ROWS = 2_000
 """Refusals of requests with more rows are made in threads."""
 
@@ -149,7 +149,7 @@ class NeedsEach:
         seen = set[Hashable]()
         for row in rows:
             if not self._is_refused_again(call, row, seen):
-                self._judge(call, row, allowed, refused)
+                self._check(call, row, allowed, refused)
         return self._answer(call, handle, allowed, refused)
 
     def _is_refused_again(self, call: Call, row: Row, seen: set[Hashable]) -> bool:
@@ -162,13 +162,13 @@ class NeedsEach:
             if self._is_refused_again(call, row, seen):
                 continue
             if len(self.parts(row)) <= LARGE_ROWS or self.allows(call, row):
-                self._judge(call, row, allowed, refused)
+                self._check(call, row, allowed, refused)
             else:
                 self.count(call, row)
                 refused.append(await asyncio.to_thread(self.refuse, call, row))
         return self._answer(call, handle, allowed, refused)
 
-    def _judge(self, call: Call, row: Row, allowed: list[Row], refused: list[Row]) -> None:
+    def _check(self, call: Call, row: Row, allowed: list[Row], refused: list[Row]) -> None:
         if self.allows(call, row):
             allowed.append(row)
         else:
