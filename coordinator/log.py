@@ -17,7 +17,7 @@ class Record(NamedTuple):
 
 
 class Log(Protocol):
-    """Of the coordinator alone: a log that another gateway has taken refuses its records."""
+    """Only this coordinator appends to it: after another gateway has taken over the partition, its appends fail."""
 
     def append(self, records: Sequence[Record], on_done: OnAppended, *, irrevocable: bool = False) -> None:
         """Append in order. Call `on_done` exactly once, later (never inside this call) and in the order of appends.

@@ -7,7 +7,7 @@ SLICE_UNITS = 1_000
 """Offsets, groups or members in one slice: about a millisecond of work."""
 
 Steps = Generator[None, None, None]
-"""Each step does a slice of the work."""
+"""Each step is a slice of the work."""
 
 
 class SliceCounter:

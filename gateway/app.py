@@ -117,9 +117,9 @@ class Gateway:
         )
 
     @property
-    def expelled(self) -> asyncio.Future[NodeIdInUse]:
+    def node_id_in_use(self) -> asyncio.Future[NodeIdInUse]:
         """Set when this gateway has to stop, because another gateway has its node id."""
-        return self._fleet.expelled
+        return self._fleet.node_id_in_use
 
     @property
     def failed(self) -> asyncio.Future[BackgroundFailure]:

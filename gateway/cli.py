@@ -165,7 +165,7 @@ async def _serve_until_signal(config: Config, ready: str | None) -> None:
     gateway = Gateway(config)
     starting = asyncio.ensure_future(gateway.start())
     stopping = asyncio.ensure_future(stop.wait())
-    ends: set[asyncio.Future[Any]] = {stopping, gateway.expelled, gateway.failed}
+    ends: set[asyncio.Future[Any]] = {stopping, gateway.node_id_in_use, gateway.failed}
     try:
         await asyncio.wait({starting, *ends}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
@@ -173,7 +173,7 @@ async def _serve_until_signal(config: Config, ready: str | None) -> None:
             if ready:
                 typer.echo(ready)
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        for end in (gateway.expelled, gateway.failed):
+        for end in (gateway.node_id_in_use, gateway.failed):
             if end.done():
                 raise end.result()
     finally:

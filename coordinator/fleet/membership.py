@@ -70,7 +70,7 @@ class Membership:
         self._sent_ms: dict[int, int] = {}
         self._lease_end_ms = now_ms
         self._heartbeat_ms = dict.fromkeys((state.member.incarnation for state in self.roster.members.values()), now_ms)
-        self._accused_ms: dict[str, int] = {}
+        self._eviction_sent_ms: dict[str, int] = {}
         self._next_heartbeat_ms = now_ms
         self._drained_epoch = self._joined_epoch = NO_EPOCH
         self._joining = True
@@ -163,7 +163,7 @@ class Membership:
         if isinstance(message, Heartbeat):
             self._apply_heartbeat(message, now_ms)
         if was_member and not self.is_member:
-            self._expelled(now_ms)
+            self._removed(now_ms)
 
     def _apply_heartbeat(self, heartbeat: Heartbeat, now_ms: int) -> None:
         incarnation, sequence = heartbeat.state.member.incarnation, heartbeat.state.sequence
@@ -191,7 +191,7 @@ class Membership:
         elif holder.sequence > self._conflict.sequence:
             self.node_id_taken_by = holder.member
 
-    def _expelled(self, now_ms: int) -> None:
+    def _removed(self, now_ms: int) -> None:
         holder = self.roster.members.get(self.member.node_id)
         if holder is not None:
             self.node_id_taken_by = holder.member
@@ -232,10 +232,10 @@ class Membership:
     def _evictions(self, now_ms: int) -> list[Message]:
         members = {state.member.incarnation: state for state in self.roster.members.values()}
         self._heartbeat_ms = {each: heard for each, heard in self._heartbeat_ms.items() if each in members}
-        self._accused_ms = {each: accused for each, accused in self._accused_ms.items() if each in members}
+        self._eviction_sent_ms = {each: sent for each, sent in self._eviction_sent_ms.items() if each in members}
         silent = [members[each] for each in self._heartbeat_ms if self._is_dead(members[each], now_ms)]
         for state in silent:
-            self._accused_ms[state.member.incarnation] = now_ms
+            self._eviction_sent_ms[state.member.incarnation] = now_ms
         return [
             Eviction(
                 node_id=state.member.node_id, incarnation=state.member.incarnation, sequence=state.sequence,
@@ -245,12 +245,12 @@ class Membership:
         ]  # fmt: skip
 
     def _is_dead(self, state: MemberState, now_ms: int) -> bool:
-        """The member has been silent for too long, and was not accused of it a moment ago."""
+        """The member has been silent for too long, and no eviction of it was sent a moment ago."""
         incarnation = state.member.incarnation
         if incarnation == self.member.incarnation:
             return False
-        accused_ms = self._accused_ms.get(incarnation)
-        if accused_ms is not None and now_ms - accused_ms < self._times.heartbeat_ms:
+        sent_ms = self._eviction_sent_ms.get(incarnation)
+        if sent_ms is not None and now_ms - sent_ms < self._times.heartbeat_ms:
             return False
         limit_ms = max(self._times.dead_after_ms, silence_ms(state.member.lease_ms))
         return now_ms - self._heartbeat_ms[incarnation] >= limit_ms

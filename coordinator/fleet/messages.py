@@ -193,7 +193,7 @@ def has_snapshot(data: bytes) -> bool:
     return _SNAPSHOT in data
 
 
-def decode_news(data: bytes) -> Message:
+def decode_without_snapshot(data: bytes) -> Message:
     """A message without its snapshot, which is not looked at. Raises MalformedMessageError."""
     head, found, _ = data.partition(_SNAPSHOT)
     return decode_message(head + b"}" if found else data)

@@ -38,8 +38,6 @@ from coordinator.fleet.placement import PartitionKey, Placement
 
 MAX_VIEWS = 64
 """Of recent views that some member may still act on. A member that is further behind may lead any partition."""
-
-
 MAX_EVICTED = 16
 """Of evicted incarnations whose last writes may still be in flight."""
 

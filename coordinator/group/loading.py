@@ -1,11 +1,12 @@
-"""Builds the groups of a partition from its records, in the order in which they were written; and frees them again."""
+"""Loads the groups of a partition from its records, in the order in which they were written; and frees them again."""
 
 import sys
 from collections.abc import Generator, Set
 from dataclasses import replace
 from typing import Any
 
-from coordinator.group.classic.group import ClassicGroup, group_from_record
+from coordinator.group.classic.group import ClassicGroup
+from coordinator.group.classic.stored_group import group_from_record
 from coordinator.group.consumer.group import Change, ConsumerGroup
 from coordinator.group.group import Group
 from coordinator.group.migration import AnyGroup

@@ -182,9 +182,10 @@ CommitResponse = Mapping[TopicPartition, ErrorCode]
 
 @dataclass(frozen=True)
 class EndOfTransaction:
-    """A marker for all pending offsets of the producer. `transaction_version` is 2 if its producer epoch is higher than
-    the
-    epoch of the transaction (KIP-890)."""
+    """A marker for all pending offsets of the producer.
+
+    `transaction_version` is 2 if its producer epoch is higher than the epoch of the transaction (KIP-890).
+    """
 
     producer_id: int
     producer_epoch: int

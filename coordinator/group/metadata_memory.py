@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from coordinator.group.group import Group
 
 COUNT_AGAIN_MS = 1_000
-"""There may be very many groups: they are not counted more often, and nobody is admitted meanwhile."""
+"""There may be very many groups: they are not counted more often. Until then, no member may send more."""
 
 
 class MetadataMemory:
-    """Knows an upper bound. What leaves with its members is noticed when the limit is reached."""
+    """Keeps an upper bound. Memory of members that have left is subtracted when the limit is reached."""
 
     def __init__(self, limit_bytes: int, groups: Mapping[str, Group]) -> None:
         self._limit_bytes = limit_bytes

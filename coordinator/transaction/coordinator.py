@@ -294,7 +294,7 @@ class TransactionCoordinator:
         """A transition is in the log, or the log refused it."""
         self._await_timeout(entry, now_ms + self._config.abort_retry_ms if error else 0)
         self.open_transactions.changed(entry)
-        entry.tell_if_free()
+        entry.notify_if_free()
         if entry.metadata.state in PREPARED and entry.writing is None:
             self._writers.start(entry, now_ms)
 

@@ -109,7 +109,6 @@ class MarkerWriters:
             if not writing.unmarked:
                 self._on_all_written(entry, now_ms)
 
-
     def look_for_slow(self, entries: Iterable[TransactionalId], now_ms: int) -> Steps:
         """Report the slow transactions, and send the markers again that leaders refused as fenced."""
         slow = []

@@ -39,7 +39,7 @@ class TransactionalId:
         """Requests have to wait or to be retried."""
         return self.is_in_transition or self.metadata.state in PREPARED
 
-    def tell_if_free(self) -> None:
+    def notify_if_free(self) -> None:
         """Call what waits, if the id is not busy any more."""
         if not self.is_busy:
             waiting, self.waiting = self.waiting, []

@@ -61,7 +61,7 @@ class Transitions:
                 if outcome is ErrorCode.NONE:
                     on_removed()
                 for entry in entries:
-                    entry.tell_if_free()
+                    entry.notify_if_free()
 
         self._log.append(records, on_appended)
 

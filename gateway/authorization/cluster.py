@@ -8,10 +8,10 @@ from typing import Any
 
 from gateway.authorization.guard import (
     MESSAGES,
+    NeedsEach,
     changed,
     may,
     needs_cluster,
-    needs_each,
     with_error,
     with_error_and_text,
 )
@@ -83,7 +83,7 @@ async def _describe_configs(call: Call[DescribeConfigsRequest], handle: Handle) 
     return _DESCRIBE_CONFIGS(call, handle)
 
 
-_DESCRIBE_CONFIGS = needs_each(
+_DESCRIBE_CONFIGS = NeedsEach(
     "resources", lambda call, row: _may(call, AclOperation.DESCRIBE_CONFIGS, row), "results",
     partial(_refuse_row, AclOperation.DESCRIBE_CONFIGS, DescribeConfigsResponse.DescribeConfigsResult),
 )  # fmt: skip
@@ -100,7 +100,7 @@ def _alters_configs(row_class: type[Any], is_wrong: Callable[[Call[Any], Any], b
         def passes(call: Call, row: Any) -> bool:
             return times[row.resource_type, row.resource_name] > 1 or _may(call, right, row) or is_wrong(call, row)
 
-        return needs_each("resources", passes, "responses", refuse)(call, handle)
+        return NeedsEach("resources", passes, "responses", refuse)(call, handle)
 
     return lambda call, handle: Reply.after(guarded(call, handle))
 

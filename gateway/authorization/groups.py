@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.authorization.guard import (
     MESSAGES,
+    NeedsEach,
     TopicRows,
     chain,
     changed,
@@ -18,7 +19,6 @@ from gateway.authorization.guard import (
     may_cluster,
     needs,
     needs_cluster,
-    needs_each,
     refusal,
     showing,
     topic_name,
@@ -217,7 +217,7 @@ def _refused_key(call: Call[FindCoordinatorRequest], key: str) -> _Coordinator:
     return _Coordinator(key=key, node_id=_NO_NODE, host="", port=_NO_NODE, error_code=code, error_message="")
 
 
-_several_keys = needs_each("coordinator_keys", _may_find, "coordinators", _refused_key)
+_several_keys = NeedsEach("coordinator_keys", _may_find, "coordinators", _refused_key)
 
 
 def _refuse_keys(call: Call[FindCoordinatorRequest], code: ErrorCode) -> FindCoordinatorResponse:
@@ -252,7 +252,7 @@ def _refused_group(call: Call, group_id: str) -> DescribeGroupsResponse.Describe
     )
 
 
-DESCRIBE_GROUPS = chain(needs_each("groups", _may_describe, "groups", _refused_group), _operations_of_groups)
+DESCRIBE_GROUPS = chain(NeedsEach("groups", _may_describe, "groups", _refused_group), _operations_of_groups)
 
 
 def list_groups(call: Call[ListGroupsRequest], handle: Handle) -> Reply:
@@ -271,7 +271,7 @@ def _may_delete(call: Call, group_id: str) -> bool:
     return may(call, AclOperation.DELETE, ResourceType.GROUP, group_id)
 
 
-DELETE_GROUPS = needs_each("groups_names", _may_delete, "results", _refused_deletion, once=str)
+DELETE_GROUPS = NeedsEach("groups_names", _may_delete, "results", _refused_deletion, once=str)
 
 # KIP-848
 
@@ -351,7 +351,7 @@ def _topics_of_groups(call: Call[ConsumerGroupDescribeRequest], handle: Handle) 
 
 
 CONSUMER_GROUP_DESCRIBE = chain(
-    needs_each("group_ids", _may_describe, "groups", _refused_consumer_group),
+    NeedsEach("group_ids", _may_describe, "groups", _refused_consumer_group),
     _operations_of_groups,
     _topics_of_groups,
 )

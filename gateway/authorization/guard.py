@@ -10,7 +10,7 @@ import asyncio
 import copy
 import uuid
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -28,7 +28,7 @@ Row = Any
 """A request or a response, or a row of one: guards access their fields by name."""
 
 AT_ONCE = 100
-"""Rows of a request that are judged without giving others their turn."""
+"""Rows of a request that are checked without giving others their turn."""
 LARGE_ROWS = 2_000
 """Refusals of requests with more rows are made in threads."""
 
@@ -121,73 +121,72 @@ def with_error_and_text(call: Call, code: ErrorCode) -> Message:
     return _response(call, error_code=code, error_message=MESSAGES[code])
 
 
-def needs_each(
-    asked: str,
-    allows: Callable[[Call[Any], Row], bool],
-    answered: str,
-    refuse: Callable[[Call[Any], Row], Row],
-    *,
-    count: Callable[[Call[Any], Row], None] = lambda _call, _row: None,
-    parts: Callable[[Row], Sequence[object]] = lambda _row: (),
-    once: Callable[[Row], Hashable] | None = None,
-    error: Callable[[Message], int] | None = None,
-) -> Guard:
-    """A right for each row of the request's field `asked`; denied rows are answered in the response's `answered`.
+@dataclass(frozen=True)
+class NeedsEach:
+    """A guard: a right for each row of the request's field `asked`; denied rows are answered in the response's
+    `answered`."""
 
-    A row with many `parts` is refused in a thread, after the denial was counted by `count`. With `once`, rows for which
-    it returns the same are refused once, as Kafka does for some APIs. With `error`, the handler is asked even if all
-    rows are denied, and a response for which it returns an error has no rows.
-    """
+    asked: str
+    allows: Callable[[Call[Any], Row], bool]
+    answered: str
+    refuse: Callable[[Call[Any], Row], Row]
+    _: KW_ONLY
+    count: Callable[[Call[Any], Row], None] = lambda _call, _row: None
+    """Counts the denial of a row that is refused in a thread."""
+    parts: Callable[[Row], Sequence[object]] = lambda _row: ()
+    """A row with many of them is refused in a thread."""
+    once: Callable[[Row], Hashable] | None = None
+    """Rows for which it returns the same are refused once, as Kafka does for some APIs."""
+    error: Callable[[Message], int] | None = None
+    """The handler is asked even if all rows are denied, and a response for which it returns an error has no rows."""
 
-    def guard(call: Call, handle: Handle) -> Reply:
-        rows: Sequence[Row] = getattr(call.request, asked) or ()
-        if len(rows) > AT_ONCE or any(len(parts(row)) > LARGE_ROWS for row in rows):
-            return Reply.after(in_slices(call, handle, rows))
+    def __call__(self, call: Call, handle: Handle) -> Reply:
+        rows: Sequence[Row] = getattr(call.request, self.asked) or ()
+        if len(rows) > AT_ONCE or any(len(self.parts(row)) > LARGE_ROWS for row in rows):
+            return Reply.after(self._in_slices(call, handle, rows))
         allowed: list[Row] = []
         refused: list[Row] = []
         seen = set[Hashable]()
         for row in rows:
-            if not is_refused_again(call, row, seen):
-                judge(call, row, allowed, refused)
-        return answer(call, handle, allowed, refused)
+            if not self._is_refused_again(call, row, seen):
+                self._check(call, row, allowed, refused)
+        return self._answer(call, handle, allowed, refused)
 
-    def is_refused_again(call: Call, row: Row, seen: set[Hashable]) -> bool:
-        return once is not None and not allows(call, row) and not is_new(once(row), seen)
+    def _is_refused_again(self, call: Call, row: Row, seen: set[Hashable]) -> bool:
+        return self.once is not None and not self.allows(call, row) and not is_new(self.once(row), seen)
 
-    async def in_slices(call: Call, handle: Handle, rows: Sequence[Row]) -> Reply:
+    async def _in_slices(self, call: Call, handle: Handle, rows: Sequence[Row]) -> Reply:
         slices, allowed, refused, seen = Slices(), list[Row](), list[Row](), set[Hashable]()
         for row in rows:
             await slices.pause()
-            if is_refused_again(call, row, seen):
+            if self._is_refused_again(call, row, seen):
                 continue
-            if len(parts(row)) <= LARGE_ROWS or allows(call, row):
-                judge(call, row, allowed, refused)
+            if len(self.parts(row)) <= LARGE_ROWS or self.allows(call, row):
+                self._check(call, row, allowed, refused)
             else:
-                count(call, row)
-                refused.append(await asyncio.to_thread(refuse, call, row))
-        return answer(call, handle, allowed, refused)
+                self.count(call, row)
+                refused.append(await asyncio.to_thread(self.refuse, call, row))
+        return self._answer(call, handle, allowed, refused)
 
-    def judge(call: Call, row: Row, allowed: list[Row], refused: list[Row]) -> None:
-        if allows(call, row):
+    def _check(self, call: Call, row: Row, allowed: list[Row], refused: list[Row]) -> None:
+        if self.allows(call, row):
             allowed.append(row)
         else:
-            count(call, row)
-            refused.append(refuse(call, row))
+            self.count(call, row)
+            refused.append(self.refuse(call, row))
 
-    def answer(call: Call, handle: Handle, allowed: list[Row], refused: list[Row]) -> Reply:
+    def _answer(self, call: Call, handle: Handle, allowed: list[Row], refused: list[Row]) -> Reply:
         if not refused:
             return handle(call)
-        if not allowed and error is None:
-            return Reply(_response(call, **{answered: refused}))
+        if not allowed and self.error is None:
+            return Reply(_response(call, **{self.answered: refused}))
 
         def add_refused(response: Message) -> Message:
-            if error is not None and error(response):
+            if self.error is not None and self.error(response):
                 return response
-            return changed(response, answered, [*getattr(response, answered), *refused])
+            return changed(response, self.answered, [*getattr(response, self.answered), *refused])
 
-        return handle(call.asking(changed(call.request, asked, allowed))).then(add_refused)
-
-    return guard
+        return handle(call.asking(changed(call.request, self.asked, allowed))).then(add_refused)
 
 
 def is_new(value: Hashable, seen: set[Hashable]) -> bool:
@@ -272,7 +271,7 @@ class TopicRows:
         return self._guard(error=attrgetter("error_code"))
 
     def _guard(self, error: Callable[[Message], int] | None = None) -> Guard:
-        return needs_each(
+        return NeedsEach(
             self.asked, self.allows, self.answered, lambda _call, row: self.refused(row),
             count=self._count, parts=attrgetter(self.asked_partitions), error=error,
         )  # fmt: skip

@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from gateway.authorization.guard import (
     MESSAGES,
+    NeedsEach,
     TopicRows,
     changed,
     changing,
@@ -16,7 +17,6 @@ from gateway.authorization.guard import (
     may,
     may_cluster,
     needs_cluster,
-    needs_each,
     showing,
     topic_name,
     with_error_and_text,
@@ -113,7 +113,7 @@ def _refused_description(call: Call, row: DescribeTopicPartitionsRequest.TopicRe
     return _Page(error_code=_DENIED, name=row.name, topic_authorized_operations=NOT_ASKED)
 
 
-DESCRIBE_TOPIC_PARTITIONS = needs_each(
+DESCRIBE_TOPIC_PARTITIONS = NeedsEach(
     "topics", lambda call, row: _may(call, AclOperation.DESCRIBE, row.name), "topics", _refused_description,
     once=attrgetter("name"),
 )  # fmt: skip
@@ -174,7 +174,7 @@ def create_partitions(call: Call[CreatePartitionsRequest], handle: Handle) -> Re
 
 async def _create_partitions(call: Call[CreatePartitionsRequest], handle: Handle) -> Reply:
     times = await times_of(topic.name for topic in call.request.topics)
-    guard = needs_each(
+    guard = NeedsEach(
         "topics",
         lambda call, row: times[row.name] > 1 or _may(call, AclOperation.ALTER, row.name),
         "results",

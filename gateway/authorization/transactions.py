@@ -7,6 +7,7 @@ from functools import partial
 from operator import attrgetter
 
 from gateway.authorization.guard import (
+    NeedsEach,
     chain,
     changed,
     changing,
@@ -14,7 +15,6 @@ from gateway.authorization.guard import (
     may_cluster,
     needs,
     needs_cluster,
-    needs_each,
     refusal,
     showing,
     with_error,
@@ -162,7 +162,7 @@ def _describable_topics(call: Call, handle: Handle) -> Reply:
 
 
 DESCRIBE_TRANSACTIONS = chain(
-    needs_each(
+    NeedsEach(
         "transactional_ids", lambda call, row: _may(call, AclOperation.DESCRIBE, row), "transaction_states",
         _refused_description,
     ),

@@ -104,16 +104,20 @@ class ClusterServices:
         )
         fleet.subscribe(changes)
         self._topics.subscribe(changes)
-        unread = Unread(budget_bytes=config.limits.unread_budget_bytes)
-        cluster = Cluster(
-            config, metrics, fleet, self._topics, self._logs, shared.producer_ids,
-            FetchSessions(config.limits.max_fetch_sessions), unread,
+        cluster = self._new_cluster(shared, metrics, partition_rows)
+        meter = Meter(self.security.quotas)
+        self.served = ServedCluster(cluster, self._new_forwarding(cluster), self.security.authorizer, meter)
+
+    def _new_cluster(self, shared: Shared, metrics: Metrics, partition_rows: PartitionRows) -> Cluster:
+        """What handlers get."""
+        limits = self._config.limits
+        return Cluster(
+            self._config, metrics, self._fleet, self._topics, self._logs, shared.producer_ids,
+            FetchSessions(limits.max_fetch_sessions), Unread(budget_bytes=limits.unread_budget_bytes),
             self._groups.coordinators, self._groups, self._transactions.coordinators, self._verifier, MarkerLinks(),
             NewestConnections(), NewestConnections(),
             self.security, partition_rows,
         )  # fmt: skip
-        meter = Meter(self.security.quotas)
-        self.served = ServedCluster(cluster, self._new_forwarding(cluster), self.security.authorizer, meter)
 
     def _new_forwarding(self, cluster: Cluster) -> Forwarding | None:
         if not any(listener.single_address for listener in self._config.kafka.all_listeners):

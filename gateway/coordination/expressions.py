@@ -15,10 +15,10 @@ from time import thread_time
 from coordinator.topic_regex import InvalidRegexError, matcher
 
 TURN_S = 0.005
-"""Then another expression has its turn, or the process can end."""
+"""After this time another expression has its turn, or the process can end."""
 FREE_S = 1.0
 PER_NAME_S = 50e-6
-"""An expression may cost FREE_S, and so much for each name; ordinary ones take a fiftieth."""
+"""An expression may cost FREE_S, and this time for each name; ordinary ones take a fiftieth of it."""
 
 _thread = ThreadPoolExecutor(1, "expressions")
 
@@ -38,7 +38,7 @@ class Expression:
     async def matching(self, names: Collection[str]) -> frozenset[str]:
         """The names that the expression matches as a whole. Raises InvalidRegexError.
 
-        The names may not change meanwhile. When nobody waits for the result any more, the work ends with the turn.
+        `names` must not change meanwhile. If the caller is cancelled, the work ends with the turn.
         """
         loop, left, found = asyncio.get_running_loop(), iter(names), set[str]()
         while not await loop.run_in_executor(_thread, self._turn, left, found):

@@ -1,4 +1,4 @@
-"""Deletions of topics that this gateway tells all others, repeatedly until they are in the fleet's log."""
+"""Announces deletions of topics to all gateways, repeatedly until the announcement is in the fleet's log."""
 
 from __future__ import annotations
 

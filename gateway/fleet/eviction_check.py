@@ -17,7 +17,7 @@ VERSION = 1
 """Of Metadata. Without topics, the response has only the brokers."""
 ANSWER_S = 1.0
 MAX_ASKED = 3
-"""Others are asked the next time: in a large fleet without Pulsar, all gateways ask."""
+"""Of the others, at a time; the next ones are asked the next time. In a fleet without Pulsar, all gateways ask."""
 
 
 class EvictionCheck:
@@ -39,14 +39,14 @@ class EvictionCheck:
         first = self._asked % len(others)
         asked = [*others[first:], *others[:first]][:MAX_ASKED]
         self._asked += len(asked)
-        answers = await asyncio.gather(*(self._names(member, node_id) for member in asked))
+        answers = await asyncio.gather(*(self._is_broker_of(member, node_id) for member in asked))
         if False in answers:  # a gateway that has read of the eviction knows more than one that has not
             self.is_evicted = True
         else:
             self.is_evicted = False if True in answers else None
 
-    async def _names(self, member: Member, node_id: int) -> bool | None:
-        """None: it does not answer."""
+    async def _is_broker_of(self, member: Member, node_id: int) -> bool | None:
+        """Whether the member's Metadata has this gateway among the brokers; None if the member does not answer."""
         try:
             answer = await self._peers.ask(member, VERSION, MetadataRequest(topics=[]), MetadataResponse, ANSWER_S)
         except PeerLostError:

@@ -63,8 +63,8 @@ class Fleet:
     def __init__(self, client: PulsarClient, admin: AdminClient, namespace: str, config: FleetSection) -> None:
         self._listeners: list[FleetListener] = []
         self._deletions = Deletions()
-        self.expelled: asyncio.Future[NodeIdInUse] = asyncio.get_running_loop().create_future()
-        """Done when another gateway has taken this gateway's node id."""
+        self.node_id_in_use: asyncio.Future[NodeIdInUse] = asyncio.get_running_loop().create_future()
+        """Completed when another live gateway has this gateway's node id."""
         self.cluster_id = ""
         """The same for all gateways; it never changes. Known after `join`."""
         self._stops = TopicStops()
@@ -124,8 +124,8 @@ class Fleet:
         self._tasks.keep_running("fleet eviction check", self._keep_checking)
         self._tasks.run_once("fleet log retention", limit_retention(self._admin, topic))
         while not self._membership.is_member:
-            if self.expelled.done():
-                raise self.expelled.result()
+            if self.node_id_in_use.done():
+                raise self.node_id_in_use.result()
             await asyncio.sleep(JOIN_CHECK_S)
         log.info("joined the fleet", node_id=self.node_id, members=len(self.members), epoch=self.epoch)
 
@@ -248,7 +248,7 @@ class Fleet:
         assert self._membership is not None
         now_s, known = time.monotonic(), self._membership.roster.evicted
         self._evicted_s = {each: self._evicted_s.get(each, now_s) for each in known}
-        recently = tuple(each for each, heard_s in self._evicted_s.items() if now_s - heard_s < EVICTED_S)
+        recently = tuple(each for each, evicted_s in self._evicted_s.items() if now_s - evicted_s < EVICTED_S)
         if recently != self._evicted_recently:
             self._evicted_recently = recently
 
@@ -296,8 +296,8 @@ class Fleet:
             self._turns_changed(turns, membership.roster.turns)
         if self._stops.is_waiting:
             self._stops.members_changed(self._incarnations())
-        if membership.node_id_taken_by is not None and not self.expelled.done():
-            self.expelled.set_result(_in_use(membership.node_id_taken_by))
+        if membership.node_id_taken_by is not None and not self.node_id_in_use.done():
+            self.node_id_in_use.set_result(_in_use(membership.node_id_taken_by))
         if membership.roster.epoch != epoch:
             self._log_change(membership)
         if membership.roster.revision != self._revision:

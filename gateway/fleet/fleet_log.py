@@ -25,7 +25,7 @@ from coordinator.fleet.messages import (
     Message,
     Snapshot,
     decode_message,
-    decode_news,
+    decode_without_snapshot,
     encode_message,
     has_snapshot,
 )
@@ -272,16 +272,16 @@ class FleetLog:
         self._window.used(entry)
         if self._reader is not None:
             self._window.top_up(self._reader, PERMITS)
-        message = self._decode(entry, self._decode_news)
+        message = self._decode(entry, self._decode_new_entry)
         if message is not None:
             self._on_message(LogPosition(*entry.position), message)
         if entry.position >= self._last:
             self._caught_up.set()
 
-    def _decode_news(self, data: bytes) -> Message:
+    def _decode_new_entry(self, data: bytes) -> Message:
         if has_snapshot(data):
             self._snapshot_read_s = asyncio.get_running_loop().time()
-        return decode_news(data)
+        return decode_without_snapshot(data)
 
     def on_reader_closed(self, error: PulsarError) -> None:
         self._reader_closed.set()

@@ -65,6 +65,6 @@ class TopicStops:
             question.leave_out([answer.incarnation])
 
     def members_changed(self, members: Collection[str]) -> None:
-        """Those that are gone use nothing."""
+        """Gateways that are no longer members use no topic."""
         for question in self._questions.values():
             question.leave_out(question.unanswered - {*members})

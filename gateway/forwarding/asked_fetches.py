@@ -1,7 +1,7 @@
 """What the leaders of a client's partitions were asked for, and their answers that the client has not received yet.
 
-Where there are very many partitions, each of these steps is done in slices. Other fetches of the client's requests do
-not run then, but leaders' answers may arrive between two slices: each partition's row is right by itself.
+Where there are very many partitions, each of these steps is done in slices. No other fetch of the client runs then, but
+leaders' answers may arrive between two slices: each partition's row is right by itself.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class AskedFetches:
     """One client's."""
 
     def __init__(self, ask: Ask, unread: Unread) -> None:
-        """Answers that were not handed out yet count as ``unread``: above that budget, leaders are asked for less."""
+        """Answers that the client has not got count as ``unread``: above that budget, leaders are asked for less."""
         self.unread = unread
         self.asked: dict[Key, int] = {}
         """The requested offset of each partition, while its answer is in flight."""
@@ -75,7 +75,7 @@ class AskedFetches:
         offsets = {each.key: each.offset for each in fetched}
         self.asked = {key: offset for key, offset in self.asked.items() if offsets.get(key) == offset}
         for key in [key for key, row in self.answered.items() if offsets.get(key) != row.fetched.offset]:
-            self.hand_out(key)
+            self.take_answer(key)
         self.known = {key: known for key, known in self.known.items() if key in offsets}
         for task, parts in self._asking.items():
             if not any(self._is_awaited(part) for part in parts):
@@ -89,7 +89,7 @@ class AskedFetches:
                 del self.asked[key]
         async for key in sliced([*self.answered]):
             if key in self.answered and offsets.get(key) != self.answered[key].fetched.offset:
-                self.hand_out(key)
+                self.take_answer(key)
         async for key in sliced([*self.known]):
             if key not in offsets:
                 self.known.pop(key, None)
@@ -104,7 +104,7 @@ class AskedFetches:
         return self.asked.get(part.key) == part.offset
 
     def forget_all(self) -> None:
-        """Give back the memory of the leaders' answers at once: the client has left, or fetches in another way."""
+        """Free the memory of the leaders' answers at once: the client has disconnected, or fetches in another way."""
         self.unread.size_bytes -= sum([row.records.size_bytes for row in self.answered.values()])
         self.asked, self.answered, self.known = {}, {}, {}
         for task in self._asking:
@@ -182,13 +182,13 @@ class AskedFetches:
 
     def _answer(self, row: PartitionAnswer) -> None:
         if row.error_code or row.records.size_bytes:
-            self.hand_out(row.fetched.key)
+            self.take_answer(row.fetched.key)
             self.answered[row.fetched.key] = row
             self.unread.size_bytes += row.records.size_bytes
         if not row.error_code:
             self.known[row.fetched.key] = Offsets(row.high_watermark, row.log_start_offset)
 
-    def hand_out(self, key: Key) -> PartitionAnswer | None:
+    def take_answer(self, key: Key) -> PartitionAnswer | None:
         """Remove an answer: the client gets it now, or no longer needs it."""
         row = self.answered.pop(key, None)
         if row is not None:

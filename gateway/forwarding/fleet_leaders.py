@@ -29,9 +29,9 @@ class FleetLeaders:
         return [member for member in self._cluster.fleet.members if member.node_id != self._cluster.node_id]
 
     @property
-    def may_have_slept(self) -> bool:
-        """This gateway has no lease: requests that clients have sent to it may be old."""
-        return not self._cluster.fleet.state.permissions.coordinates
+    def holds_lease(self) -> bool:
+        """If not, this gateway may have been suspended: requests that clients have sent to it may be old."""
+        return self._cluster.fleet.state.permissions.coordinates
 
     def of_partition(self, topic: str, partition: int) -> Member | None:
         epoch, key = self._cluster.fleet.epoch, (topic, partition)

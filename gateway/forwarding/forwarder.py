@@ -90,7 +90,7 @@ class Forwarder:
             return self._fetch(call)
         if asks(call, ProduceRequest):
             return self._produce(call)
-        return self._hand_out(call)
+        return self._distribute(call)
 
     def expect(self, call: Call) -> None:
         """Prepare what this gateway leads. The leaders do the same with requests that are forwarded to them."""
@@ -167,7 +167,7 @@ class Forwarder:
         epoch = self._leaders.epoch
         if not self._produce_order.is_drained(epoch):
             return Reply.after(self._produce_when_drained(call))
-        return self._hand_out(call).when_prepared(partial(self._produced, epoch))
+        return self._distribute(call).when_prepared(partial(self._produced, epoch))
 
     async def _produce_when_drained(self, call: Call) -> Reply:
         while not self._produce_order.is_drained(self._leaders.epoch):
@@ -215,22 +215,22 @@ class Forwarder:
 
     # Shares
 
-    def _hand_out(self, call: Call) -> Reply:
+    def _distribute(self, call: Call) -> Reply:
         """Each share is sent when this is over, so that later requests stay behind it; answers come later."""
         route = call.api.route
         if route is None:
             return call.api.handle(call)
         call.check_age()
         if is_large(call):
-            return Reply.after(self._hand_out_large(call, route))
-        return self._hand_out_shares(call, route, route.split(call.request, call.version, self._leaders))
+            return Reply.after(self._distribute_large(call, route))
+        return self._distribute_shares(call, route, route.split(call.request, call.version, self._leaders))
 
-    async def _hand_out_large(self, call: Call, route: Route) -> Reply:
+    async def _distribute_large(self, call: Call, route: Route) -> Reply:
         shares = await route.split_in_slices(call.request, call.version, self._leaders)
         call.check_age()
-        return await self._hand_out_shares(call, route, shares).prepared()
+        return await self._distribute_shares(call, route, shares).prepared()
 
-    def _hand_out_shares(self, call: Call, route: Route, shares: Shares[Message]) -> Reply:
+    def _distribute_shares(self, call: Call, route: Route, shares: Shares[Message]) -> Reply:
         if len(shares) == 1:
             return self._begin(call, next(iter(shares)))
         return Reply.after(self._begin_all(call, route, shares))
@@ -245,22 +245,22 @@ class Forwarder:
         link = self._link(leader, call.context)
         if call.frame is None and is_large(call):
             return Reply.after(self._begin_large(call, link))
-        if link.writable and self._may_pass_on(call):
-            return self._pass_on(call, link, partial(encode_call, call))
+        if link.writable and self._may_forward(call):
+            return self._forward(call, link, partial(encode_call, call))
         return Reply.after(self._begin_when_ready(call, link, partial(encode_call, call)))
 
     async def _begin_large(self, call: Call, link: PeerLink) -> Reply:
         return await self._begin_when_ready(call, link, await encoded(call))
 
     async def _begin_when_ready(self, call: Call, link: PeerLink, encode: Encode) -> Reply:
-        if not await link.ready() or not self._may_pass_on(call):
+        if not await link.ready() or not self._may_forward(call):
             return await self._refused(call)
-        return self._pass_on(call, link, encode)
+        return self._forward(call, link, encode)
 
     async def _ask(self, call: Call, leader: Member | None) -> Response:
         return await self._begin(call, leader).result()
 
-    def _pass_on(self, call: Call, link: PeerLink, encode: Encode) -> Reply:
+    def _forward(self, call: Call, link: PeerLink, encode: Encode) -> Reply:
         if _is_unanswered(call):
             if not link.send_unanswered(encode):
                 raise ClosesConnection("a batch with acks=0 cannot be forwarded")
@@ -299,7 +299,7 @@ class Forwarder:
         except KafkaError as error:  # of a fetch: its session has ended
             response = FetchAnswer(error_code=error.code)
         except ValueError as error:
-            _complain(link, error)
+            _log_undecodable(link, error)
         if response is not None:
             future.set_result(response)
             return
@@ -317,7 +317,7 @@ class Forwarder:
         try:
             return await decoded(call, frame)
         except ValueError as error:
-            _complain(link, error)
+            _log_undecodable(link, error)
         return await self._refuse(call)
 
     async def _relay_large(self, call: Call[FetchRequest], link: PeerLink, frame: bytearray) -> Response:
@@ -326,7 +326,7 @@ class Forwarder:
         except KafkaError as error:
             return FetchAnswer(error_code=error.code)
         except ValueError as error:
-            _complain(link, error)
+            _log_undecodable(link, error)
             return await self._refuse(call)
         return RelayedResponse(frame)
 
@@ -343,12 +343,12 @@ class Forwarder:
 
     # Refusals
 
-    def _may_pass_on(self, call: Call) -> bool:
+    def _may_forward(self, call: Call) -> bool:
         if asks(call, ProduceRequest):
             return self._produce_order.may_follow(call.request)
         call.check_age()
         route = call.api.route
-        return route is None or not route.only_with_lease or not self._leaders.may_have_slept
+        return route is None or not route.only_with_lease or self._leaders.holds_lease
 
     async def _refuse(self, call: Call) -> Response:
         """The answer to a request that was lost, whose batches `ProduceOrder.lost` has counted: they count once."""
@@ -393,5 +393,5 @@ async def _answer(future: asyncio.Future[Response], work: Coroutine[Any, Any, Re
             future.set_result(response)
 
 
-def _complain(link: PeerLink, error: ValueError) -> None:
+def _log_undecodable(link: PeerLink, error: ValueError) -> None:
     log.error("cannot decode a response of another gateway", node_id=link.member.node_id, error=str(error))

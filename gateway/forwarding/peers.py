@@ -21,7 +21,7 @@ from gateway.background import run_once
 from gateway.fleet.listener import FleetListener
 from gateway.fleet.view import ClusterFleet
 from gateway.forwarding.peer_security import PeerSecurity
-from gateway.forwarding.silence import ask_for_signs_of_life, bound_sending, is_silent
+from gateway.forwarding.silence import enable_keepalive, is_silent, limit_unacknowledged_time
 from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
 from protocol.proxy.header import Endpoint, encode_gateway_header, encode_proxy_header
@@ -178,7 +178,7 @@ class PeerLink(asyncio.BufferedProtocol):
             return
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        ask_for_signs_of_life(transport.get_extra_info("socket"))
+        enable_keepalive(transport.get_extra_info("socket"))
         if self.member.forwarding is not None:
             transport.write(self._header(self._source(transport)))
         self._may_send.set()
@@ -213,7 +213,7 @@ class PeerLink(asyncio.BufferedProtocol):
         if self._silence_check is not None:
             self._silence_check.cancel()
         if self._transport is not None:
-            bound_sending(self._transport.get_extra_info("socket"), SILENCE_MS)
+            limit_unacknowledged_time(self._transport.get_extra_info("socket"), SILENCE_MS)
             self._transport.close()
         waiting, self._waiting = self._waiting, {}
         for on_answer in waiting.values():
@@ -274,7 +274,7 @@ class Peers(FleetListener):
     ) -> PeerLink:
         def forget(link: PeerLink) -> None:
             self._links.discard(link)
-            self._complain(link)
+            self._log_failure(link)
             on_lost(link)
 
         may_fall_back = client_address is None and self._security is None
@@ -285,7 +285,7 @@ class Peers(FleetListener):
         self._links.add(link)
         return link
 
-    def _complain(self, link: PeerLink) -> None:
+    def _log_failure(self, link: PeerLink) -> None:
         """Log a failed member once: it is dead and soon evicted, or unreachable, which an operator has to know."""
         if link.failure is not None and link.member not in self._failing and self._fleet.is_member(link.member):
             self._failing.add(link.member)

@@ -145,7 +145,7 @@ class WaitingFetch:
         return self._session.session_id if self._session is not None else 0
 
     def _row(self, fetched: FetchedPartition) -> PartitionAnswer | None:
-        row = self._fetches.hand_out(fetched.key)
+        row = self._fetches.take_answer(fetched.key)
         known = self._fetches.known.get(fetched.key)
         if row is None and known is not None:
             row = PartitionAnswer(fetched, high_watermark=known.high_watermark, log_start_offset=known.log_start)

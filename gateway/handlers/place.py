@@ -13,7 +13,7 @@ class Place(Protocol):
     """The place of a response in the order of a connection's responses."""
 
     api: Api
-    """It determines which requests may overtake this one."""
+    """It determines which later requests may run before this one is answered."""
 
     def answer_at_once(self, buffers: list[Buffer]) -> None:
         """Answer with a frame, while the request is being handled."""

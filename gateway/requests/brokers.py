@@ -13,6 +13,8 @@ from gateway.requests.call import Call
 from gateway.requests.cluster import Node
 from protocol.kafka.errors import ErrorCode
 
+RECORDS_EPOCH = 0
+"""The leader epoch of all records: logs are never truncated at their end, whichever gateway leads them."""
 NOBODY = Node(-1, "", -1)
 SINGLE_NODE_ID = 0
 """The id of the one broker that clients see at a single address. Kafka's protocol would allow several brokers at one

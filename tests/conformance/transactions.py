@@ -13,6 +13,11 @@ from tests.conformance.records import TRANSACTIONAL, batch, records
 from tests.conformance.requests import fetch_fields, fetch_partition, produce_fields
 from tests.support.raw_client import ConnectionClosedError
 
+UNKNOWN_ID = 2**62
+OF_CLIENTS, OF_BROKERS = range(4), range(4, 6)
+"""The versions of AddPartitionsToTxn for clients, and later ones for brokers."""
+LONG_ID, LONGER_ID = "x" * 32_000, "x" * 65_536
+FLEXIBLE = {"InitProducerId": 2, "AddPartitionsToTxn": 3, "EndTxn": 3}
 TRANSACTION, TIMEOUT_MS = 1, 60_000
 FOR_EVER_MS = str(2**63 - 1)
 CONCURRENT_TRANSACTIONS, NOT_ENOUGH_REPLICAS = 51, 19
@@ -210,3 +215,9 @@ def _errors(answer: Any) -> set[int]:
         return set()
     own = {value for name, value in answer.items() if name.endswith("error_code")}
     return own | {code for value in answer.values() for code in _errors(value)}
+
+
+def shared_topic(conversation: Conversation, name: str = "transactions") -> str:
+    topic = one_segment(conversation, name, partitions=3)
+    conversation.start_here(topic)
+    return topic

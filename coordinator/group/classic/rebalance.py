@@ -164,7 +164,7 @@ class ClassicRebalance:
                 self.restart_session(group, member, now_ms)
 
     def on_sync_timeout(self, group: ClassicGroup, now_ms: int) -> None:
-        """Members that never asked for their assignment have gone."""
+        """Members that sent no SyncGroup are removed."""
         if (
             group.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
             or not group.pending_sync

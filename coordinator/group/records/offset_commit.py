@@ -30,8 +30,7 @@ class OffsetCommitValue:
     """`leader_epoch` and `expire_timestamp_ms` are -1 when not given; only v2-v4 commits of old clients have an expiry.
 
     `topic_id` (16 bytes) is the id of the topic at the time of the commit, empty if it is not known. Kafka writes it
-    since
-    4.1.
+    since 4.1.
     """
 
     offset: int

@@ -24,7 +24,6 @@ from gateway.coordination.mirror.mirror import OffsetMirror
 from gateway.coordination.mirror.schedule import MirrorKey
 from gateway.coordination.partition.clock import WallClock
 from gateway.coordination.partition.coordinator_partitions import CoordinatorPartitions, InternalTopicSpec
-from gateway.coordination.partition.coordinators import partition_of
 from gateway.coordination.partition.kind import CoordinatorKind
 from gateway.errors import KafkaError
 from gateway.fleet.view import ClusterFleet
@@ -139,8 +138,8 @@ class GroupService:
         return None
 
     def _is_taken(self, group_id: str) -> bool:
-        partitions = self.coordinators.partitions
-        return bool(partitions) and partitions[partition_of(group_id, len(partitions))].taken
+        number = self.coordinators.partition_of(group_id)
+        return number is not None and self.coordinators.partitions[number].taken
 
     async def subscribed_offsets(
         self, group_id: str, committed: Mapping[TopicPartition, int]
@@ -181,7 +180,7 @@ class GroupService:
         partition.inform(lambda coordinator, now_ms: coordinator.forget_topics(topics, now_ms))
 
     async def leave_topic(self, name: str) -> None:
-        """The topic, which is hidden already, will be deleted: returns when its subscriptions are not being moved."""
+        """Return when no subscription of the topic is being moved: it is hidden already, and will be deleted."""
         if self._mirror is not None:
             await self._mirror.leave_topic(name)
 

@@ -14,23 +14,23 @@ from gateway.topics.catalog import TopicCatalog
 LIST_MAX_AGE_S = 30.0
 """The maximum age of the list. Topics created here are added at once."""
 MAX_CHANGES = 10_000
-"""Topics that may come and go until all expressions are matched anew with all names."""
+"""Names that are created or deleted. After more, all expressions are matched again with all names."""
 
 log = structlog.get_logger()
 
 
 class ListedTopics:
     def __init__(self, catalog: TopicCatalog, on_changed: Callable[[Collection[str]], None]) -> None:
-        """`on_changed` gets the names that come or go with a new list."""
+        """`on_changed` gets the names that a new list adds or lacks."""
         self._catalog = catalog
         self._on_changed = on_changed
         self._names: set[str] | None = None
         self._all: tuple[str, ...] | None = None
-        """Of this version, for all who match them."""
+        """The names as a tuple, until they change: many expressions are matched with it at the same time."""
         self._listed_at = float("-inf")
         self._listing = asyncio.Lock()
         self._recent: dict[str, None] = {}
-        """Topics that came or went since the last list, which may be missing in the next one."""
+        """Topics that were created or deleted since the last list: the next one may be older than that."""
         self.version = 0
         """The number of changes."""
         self._changes: dict[str, int] = {}
@@ -51,14 +51,14 @@ class ListedTopics:
         return self._all
 
     def changed_since(self, version: int) -> tuple[set[str], set[str]] | None:
-        """The names that came or went, and those of them that are there; None if that is not known any more."""
+        """The names that were created or deleted, and those of them that exist; None if that is not known any more."""
         if version < self._changes_since:
             return None
         changed = {name for name, at in self._changes.items() if at > version}
         return changed, changed & (self._names or set())
 
     async def refresh(self) -> None:
-        """List the topics if the list is old. Those who call this at the same time share a list."""
+        """List the topics if the list is old. Concurrent callers share one list."""
         async with self._listing:
             if self.is_old:
                 await self._list()
@@ -87,7 +87,7 @@ class ListedTopics:
             self._note([name])
 
     def _note(self, changed: Collection[str]) -> None:
-        """These names come or go: what expressions match may change."""
+        """These names were created or deleted: what expressions match may change."""
         self._all = None
         self.version += 1
         self._changes.update(dict.fromkeys(changed, self.version))

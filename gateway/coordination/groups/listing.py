@@ -8,7 +8,7 @@ from collections.abc import Collection
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import ListedGroup
 from coordinator.slices import SLICE_UNITS
-from gateway.coordination.partition.coordinators import Coordinators
+from gateway.coordination.partition.coordinators import Coordinators, retriable_error
 from gateway.fan_out import sliced
 from protocol.kafka.errors import ErrorCode
 
@@ -32,8 +32,6 @@ async def list_groups(
             if some:
                 await asyncio.sleep(0)
             if listed.error and coordinators.leads(number):
-                # It is loading, or the lease has expired for now: otherwise it would be another gateway's.
-                not_loading = listed.error is ErrorCode.NOT_COORDINATOR
-                error = ErrorCode.COORDINATOR_NOT_AVAILABLE if not_loading else listed.error
+                error = retriable_error(listed.error)
                 break
     return error, groups

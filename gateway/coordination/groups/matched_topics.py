@@ -19,7 +19,7 @@ MAX_UNSUBSCRIBED_NAMES = 100_000
 """The expressions that are remembered although no group subscribes to them, or not yet, and what they match together.
 The newest one is always among them: the request that asked for it reads it."""
 MAX_REFUSED = 1_000
-"""The expressions of which is remembered that they are refused."""
+"""Refused expressions that are remembered."""
 RETRY_S = 600.0
 """An expression that took too long is tried again after this time: there may be fewer topics."""
 LOGGED = 200
@@ -36,7 +36,9 @@ class _Matched(NamedTuple):
 
 
 class _Refused(NamedTuple):
-    error: InvalidRegexError
+    """`reason` is a text: an exception that is raised again and again keeps the requests that it was raised for."""
+
+    reason: str
     until_s: float
 
 
@@ -48,10 +50,10 @@ class MatchedTopics:
         self._refused: dict[str, _Refused] = {}
         """By expression. What it matched before stays in the groups."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By expression: those who need the same one wait for one result."""
+        """By expression: callers that need the same one share its result."""
 
     def current(self, regex: str) -> frozenset[str] | None:
-        """None if topics have come or gone since the expression was matched."""
+        """None if topics were created or deleted since the expression was matched."""
         matched = self._matched.get(regex)
         return None if matched is None or matched.version < self._listed.version else matched.names
 
@@ -60,19 +62,19 @@ class MatchedTopics:
         return frozenset() if matched is None else matched.names
 
     def is_refused(self, regex: str) -> bool:
-        """Whether it is not worth while to match the expression."""
+        """Whether the expression is not matched for now."""
         refused = self._refused.get(regex)
         return refused is not None and time.monotonic() < refused.until_s
 
     async def match(self, regex: str, subscribed: Collection[str]) -> frozenset[str]:
         """What the expression matches now; nothing if Pulsar does not list the topics. Raises InvalidRegexError.
 
-        Names that come and go meanwhile are matched in the next round.
+        Topics that are created or deleted meanwhile are matched in the next round.
         """
         lock = self._locks.setdefault(regex, asyncio.Lock())
         async with lock:
             if self.is_refused(regex):
-                raise self._refused[regex].error
+                raise InvalidRegexError(self._refused[regex].reason)
             try:
                 return await self._match(regex, subscribed)
             except CostlyRegexError as error:
@@ -90,8 +92,8 @@ class MatchedTopics:
             version, kept, left = self._listed.version, frozenset[str](), self._listed.all()
             changes = None if matched is None else self._listed.changed_since(matched.version)
             if matched is not None and changes is not None:
-                changed, there = changes
-                kept, left = matched.names - changed, tuple(there)
+                changed, existing = changes
+                kept, left = matched.names - changed, tuple(existing)
             matched = _Matched(kept | await expression.matching(left), version)
         self._matched.pop(regex, None)
         self._matched[regex] = matched
@@ -103,7 +105,7 @@ class MatchedTopics:
         """Do not match the expression for a while."""
         log.warning("regular expression of a group is not matched", regex=regex[:LOGGED], reason=str(error))
         self._refused.pop(regex, None)
-        self._refused[regex] = _Refused(error, time.monotonic() + RETRY_S)
+        self._refused[regex] = _Refused(str(error), time.monotonic() + RETRY_S)
         if len(self._refused) > MAX_REFUSED:
             del self._refused[next(iter(self._refused))]
 

@@ -1,8 +1,8 @@
 """The topics that consumer groups (KIP-848) read, as group coordinators know them, and how this is kept up to date.
 
 The catalog reads a topic from Pulsar when it is requested. `follow` requests every subscribed topic in turn, and so
-detects topics and partitions that were not created by this gateway. Groups that name their topics get the news first:
-regular expressions may take long, and are matched meanwhile (`matched_topics`).
+detects topics and partitions that were not created by this gateway. Groups that name their topics learn of changes
+first: regular expressions may take long, and are matched meanwhile (`matched_topics`).
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class SubscribedTopics(TopicListener):
         self._listed = ListedTopics(catalog, self._list_changed)
         self._matched = MatchedTopics(self._listed)
         self._changed: set[str] = set()
-        self._news = asyncio.Event()
+        self._wake_up = asyncio.Event()
         self._subscribed: Collection[str] = ()
         """The expressions of all groups here, when `follow` last asked."""
         self._due: dict[str, None] = {}
-        """Those of them that are to be matched."""
-        self._at_work = 0
+        """The expressions that are to be matched, in order."""
+        self._workers = 0
 
     def is_known(self, name: str) -> bool:
         return name in self._absent or self._catalog.cached(name) is not None
@@ -65,13 +65,13 @@ class SubscribedTopics(TopicListener):
         return None if topic is None else TopicInfo(topic.topic_id.bytes, topic.partitions)
 
     def matching(self, regex: str) -> frozenset[str] | None:
-        """None if topics have come or gone since the expression was matched: `follow` then matches it anew.
+        """None if topics were created or deleted since the expression was matched: `follow` then matches it again.
 
         It is also None for an expression that is refused by now: the group keeps the topics that it has.
         """
         found = self._matched.current(regex)
         if found is None and not self._matched.is_refused(regex):
-            self._news.set()
+            self._wake_up.set()
         return found
 
     def knows(self, names: Collection[str], regex: str | None) -> bool:
@@ -94,7 +94,7 @@ class SubscribedTopics(TopicListener):
         await fan_out(self._look_up, unknown)
 
     async def _existing(self, names: Collection[str]) -> list[str]:
-        """Those that exist, and now the others are known to be absent: one listing instead of many requests."""
+        """The names that exist; the others are known to be absent then. One listing instead of many requests."""
         try:
             existing = await self._catalog.list_names()
         except PulsarError as error:
@@ -110,54 +110,56 @@ class SubscribedTopics(TopicListener):
         except PulsarError as error:
             log.warning("cannot look up subscribed topic", topic=name, error=str(error))
 
-    # Keeping up
+    # Following changes
 
-    async def follow(self, subscriptions: Callable[[], Subscriptions], tell: Callable[[Collection[str]], None]) -> None:
-        """Call `tell` with the names of topics that changed, after they were looked up; runs until cancelled."""
+    async def follow(
+        self, subscriptions: Callable[[], Subscriptions], on_changed: Callable[[Collection[str]], None]
+    ) -> None:
+        """Call `on_changed` with the names of topics that changed, after they were looked up; runs until cancelled."""
         matching = TaskGroup()
-        self._at_work = 0
+        self._workers = 0
         try:
             while True:
-                self._news.clear()
+                self._wake_up.clear()
                 try:
-                    await self._follow_once(subscriptions(), tell, matching)
+                    await self._follow_once(subscriptions(), on_changed, matching)
                 except Exception as error:  # a defect of the gateway must not stop the updates of groups
                     report("subscribed topics", error)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._catalog.max_age_s):
-                        await self._news.wait()
+                        await self._wake_up.wait()
                 await asyncio.sleep(PAUSE_S)
         finally:
             await matching.close()
 
     async def _follow_once(
-        self, subscriptions: Subscriptions, tell: Callable[[Collection[str]], None], matching: TaskGroup
+        self, subscriptions: Subscriptions, on_changed: Callable[[Collection[str]], None], matching: TaskGroup
     ) -> None:
         names, self._subscribed = subscriptions
         self._matched.forget_all_but(self._subscribed)
         wanted = await self.learn(names, None)
-        self._tell(tell)
-        self._match_what_is_due(matching)
+        self._report_changes(on_changed)
+        self._start_matching(matching)
         slices = Slices()
         for regex in self._subscribed:
             await slices.pause()
             wanted |= self._matched.last(regex)
         await self._look_up_all(wanted)
         self._absent &= wanted  # Absent topics that no group reads any more are removed.
-        self._tell(tell)
+        self._report_changes(on_changed)
 
-    def _tell(self, tell: Callable[[Collection[str]], None]) -> None:
+    def _report_changes(self, on_changed: Callable[[Collection[str]], None]) -> None:
         changed, self._changed = self._changed, set()
         if changed:
-            tell(changed)
+            on_changed(changed)
 
-    def _match_what_is_due(self, matching: TaskGroup) -> None:
+    def _start_matching(self, matching: TaskGroup) -> None:
         is_old = self._listed.is_old
         for regex in self._subscribed:
             if (is_old or self._matched.current(regex) is None) and not self._matched.is_refused(regex):
                 self._due[regex] = None
-        for _ in range(min(MATCHED_AT_ONCE - self._at_work, len(self._due))):
-            self._at_work += 1
+        for _ in range(min(MATCHED_AT_ONCE - self._workers, len(self._due))):
+            self._workers += 1
             matching.run_once("topics of regular expressions", self._match_due())
 
     async def _match_due(self) -> None:
@@ -171,11 +173,11 @@ class SubscribedTopics(TopicListener):
                     if not self._matched.is_refused(regex):
                         self._matched.refuse(regex, error)
         finally:
-            self._at_work -= 1
+            self._workers -= 1
 
     def _list_changed(self, changed: Collection[str]) -> None:
         self._changed |= set(changed)
-        self._news.set()
+        self._wake_up.set()
 
     def topic_changed(self, name: str) -> None:
         present = self._catalog.cached(name) is not None
@@ -185,4 +187,4 @@ class SubscribedTopics(TopicListener):
             self._absent.add(name)
         self._listed.topic_changed(name, present=present)
         self._changed.add(name)
-        self._news.set()
+        self._wake_up.set()

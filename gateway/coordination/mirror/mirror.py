@@ -74,7 +74,7 @@ class OffsetMirror:
         self._timer_due_ms = 0
         self._tasks = TaskGroup()
         self._deleted: set[MirrorKey] = set()
-        """Deleted offsets whose subscriptions a gateway that died may have left behind; they are not checked yet."""
+        """Deleted offsets whose subscriptions may be left by a gateway that died; they are not checked yet."""
         self._reads = SharedReads(cursors.read, lambda found: len(found.by_name))
         self._names = SharedReads(cursors.names, len)
         self._unanswered = Unanswered()
@@ -86,7 +86,7 @@ class OffsetMirror:
         """Offsets of replicated groups that wait without a new commit: a subscription that another cluster has moved on
         is not moved back to them."""
         self._carried: dict[MirrorKey, int] = {}
-        """The number of attempts to carry a position at the end of a log over to other clusters, by key."""
+        """By key: how often a position at the end of a log was written again, until other clusters get it."""
         metrics.mirror_pending.set_function(lambda: len(self._schedule))
         metrics.mirror_lag_seconds.set_function(self._lag_s)
 
@@ -148,9 +148,9 @@ class OffsetMirror:
         slices = Slices()
         for group_id, offset in wrong:
             await slices.pause()
-            self._found_wrong(MirrorKey(group_id, partition), offset)
+            self._mirror_again(MirrorKey(group_id, partition), offset)
 
-    def _found_wrong(self, key: MirrorKey, offset: int) -> None:
+    def _mirror_again(self, key: MirrorKey, offset: int) -> None:
         is_committed_since = key in self._schedule and key not in self._compared
         self.offsets_changed(key.group_id, {key.partition: None if offset == NO_OFFSET else offset})
         if self._cursors.replicated and offset != NO_OFFSET and key in self._schedule and not is_committed_since:

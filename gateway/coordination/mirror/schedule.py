@@ -85,7 +85,7 @@ class MirrorSchedule:
         self._next_start_ms = 0
         self._stuck: dict[TopicPartition, _Stuck] = {}
         self._waiting: dict[MirrorKey, None] = {}
-        """Removed offsets for which there is no room yet. Each of these offsets itself used more memory before."""
+        """Removed offsets for which there is no room yet. They use less memory than the offsets themselves did."""
 
     def __len__(self) -> int:
         return len(self._pending) + len(self._waiting)

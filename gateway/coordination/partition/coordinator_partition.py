@@ -187,7 +187,7 @@ class CoordinatorPartition(Generic[C]):
         self._arm_timer()
 
     def _renew(self) -> None:
-        """Creates a log and a coordinator with empty state."""
+        """Create a log and a coordinator with empty state."""
         self._log = self._new_log()
         self._coordinator = self._kind.new(self._log)
         self._paused = False
@@ -203,7 +203,7 @@ class CoordinatorPartition(Generic[C]):
         while True:
             is_loaded = False
             try:
-                await self._until_mine()
+                await self._await_leadership()
                 await self._load(predecessor)
                 self.tried.set()
                 self.load_failure, is_loaded = None, True
@@ -240,7 +240,7 @@ class CoordinatorPartition(Generic[C]):
         finally:
             trimming.cancel()
 
-    async def _until_mine(self) -> None:
+    async def _await_leadership(self) -> None:
         """Without the lease, another gateway may be the leader now: it must not be fenced."""
         while self._role() is not PartitionRole.LEADING:
             self._placed_here.clear()

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from gateway.coordination.partition.clock import WallClock
 from gateway.coordination.partition.coordinator_partition import CoordinatorPartition
 from gateway.coordination.partition.kind import C, StandIns
+from protocol.kafka.errors import ErrorCode
 
 MAX_REMEMBERED_LENGTH = 256
 """Of a key whose partition is remembered. Clients may name keys of 32 KB, whether they exist or not."""
@@ -64,6 +65,15 @@ class CoordinatesNothing(Coordinators[C]):
 
     def leads(self, number: int) -> bool:
         return False
+
+
+def retriable_error(error: ErrorCode) -> ErrorCode:
+    """The error for clients that list what all partitions have, for a partition that is placed on this gateway.
+
+    It is loading, or the lease has expired for now. Its coordinator answers NOT_COORDINATOR then, although no other
+    gateway leads it: the client has to ask this gateway again.
+    """
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if error is ErrorCode.NOT_COORDINATOR else error
 
 
 def partition_of(key: str, count: int) -> int:

@@ -160,22 +160,22 @@ class InternalLog:
             self._answer_refused()
 
     def _send_some(self) -> None:
-        """Sends one entry full of whole appends, or one append that needs several entries. May refuse them instead."""
-        crowded = self._queued_bytes > MAX_QUEUED_BYTES
+        """Send one entry with as many whole appends as fit, or one append that needs several; or refuse them."""
+        is_full = self._queued_bytes > MAX_QUEUED_BYTES
         batch: list[_Append] = []
         size = 0
         while self._queue:
             head = self._queue[0]
             if batch and (head.alone or batch[-1].alone or size + head.size_bytes > self._max_entry_bytes()):
                 break
-            if batch and crowded and head.irrevocable != batch[-1].irrevocable:
+            if batch and is_full and head.irrevocable != batch[-1].irrevocable:
                 break
             batch.append(self._queue.popleft())
             size += head.size_bytes
         self._queued_bytes -= size
         messages = [message for append in batch for message in append.messages]
         on_done = [append.on_done for append in batch]
-        if crowded and not batch[-1].irrevocable:
+        if is_full and not batch[-1].irrevocable:
             self._in_flight.append(_SentEntry(on_done, ErrorCode.NOT_ENOUGH_REPLICAS))
         elif max(map(len, messages), default=0) > self._broker_max_bytes():
             # Only an append that is alone in its batch can hold such a message.

@@ -43,12 +43,12 @@ async def add_when_free(coordinators: Coordinators[TransactionCoordinator], requ
 async def _free(coordinators: Coordinators[TransactionCoordinator], transactional_id: str, at_most_s: float) -> None:
     """Waits until no transition of the id runs, at most for this time: a lost coordinator does not call back."""
     freed = asyncio.Event()
-    told = freed.set
-    coordinators.run(transactional_id, lambda coordinator, now_ms: coordinator.notify_when_free(transactional_id, told))
+    call = freed.set
+    coordinators.run(transactional_id, lambda coordinator, now_ms: coordinator.notify_when_free(transactional_id, call))
     try:
         async with asyncio.timeout(at_most_s):
             await freed.wait()
     except TimeoutError:
         return
     finally:
-        coordinators.run(transactional_id, lambda coordinator, _: coordinator.stop_notifying(transactional_id, told))
+        coordinators.run(transactional_id, lambda coordinator, _: coordinator.stop_notifying(transactional_id, call))

@@ -27,6 +27,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -69,6 +71,14 @@ _Key = tuple[int, TopicPartition]
 """The producer's id and the partition."""
 
 
+@dataclass
+class _Sending:
+    """A request, until all its markers have their outcome."""
+
+    unreported: Sequence[_Share]
+    outcomes: dict[_Key, MarkerOutcome] = field(default_factory=dict)
+
+
 class MarkerSender:
     def __init__(
         self,
@@ -107,41 +117,44 @@ class MarkerSender:
         waiting, self._waiting = self._waiting, {}
         for leader, shares in waiting.items():
             for some in _in_requests(shares):
-                self._tasks.run_once("markers of transactions", self._send(leader, some))
+                sending = _Sending(some)
+                task = self._tasks.run_once("markers of transactions", self._send(leader, sending))
+                # Not in a `finally` of the task: one that is cancelled before its first step runs nothing.
+                task.add_done_callback(partial(self._report_rest, sending))
 
-    async def _send(self, leader: Member | None, shares: Sequence[_Share]) -> None:
-        left, outcomes = shares, dict[_Key, MarkerOutcome]()
+    async def _send(self, leader: Member | None, sending: _Sending) -> None:
+        shares = sending.unreported
         still_ours = [share for share in shares if self._serves(share.markers.transactional_id)]
         if len(still_ours) < len(shares):
             log.info("markers are not sent, because the lease expired", transactions=len(shares) - len(still_ours))
+        if not still_ours:
+            return
         try:
-            if still_ours:
-                codes = dict(_codes(await self._ask(leader, _request(still_ours))))
-                outcomes = {key: MARKER_OUTCOMES.get(code, MarkerOutcome.FAILED) for key, code in codes.items()}
-                unknown = {key for key, code in codes.items() if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-                left = self._report_all_but(unknown, shares, outcomes)
-                outcomes |= dict.fromkeys(await self._gone(unknown), MarkerOutcome.GONE)
+            codes = dict(_codes(await self._ask(leader, _request(still_ours))))
         except PeerLostError as error:
             log.info("no response to WriteTxnMarkers", node_id=leader and leader.node_id, error=str(error))
-        finally:
-            for share in left:
-                self._report(share, outcomes)
+            return
+        sending.outcomes = {key: MARKER_OUTCOMES.get(code, MarkerOutcome.FAILED) for key, code in codes.items()}
+        unknown = {key for key, code in codes.items() if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        self._report_all_but(unknown, sending)
+        sending.outcomes |= dict.fromkeys(await self._gone(unknown), MarkerOutcome.GONE)
 
-    def _report_all_but(
-        self, unknown: Set[_Key], shares: Sequence[_Share], outcomes: Mapping[_Key, MarkerOutcome]
-    ) -> list[_Share]:
-        """Returns the shares that are not reported yet: other transactions do not wait until topics are looked up."""
-        left = []
+    def _report_rest(self, sending: _Sending, _sent: asyncio.Task[None]) -> None:
+        for share in sending.unreported:
+            self._report(share, sending.outcomes)
+
+    def _report_all_but(self, unknown: Set[_Key], sending: _Sending) -> None:
+        """Other transactions do not wait until the topics of these partitions are looked up."""
+        shares, sending.unreported = sending.unreported, []
         for share in shares:
             known: list[TopicPartition] = []
             later: list[TopicPartition] = []
             for partition in share.partitions:
                 is_unknown = (share.markers.producer_id, partition) in unknown
                 (later if is_unknown else known).append(partition)
-            self._report(share._replace(partitions=known), outcomes)
+            self._report(share._replace(partitions=known), sending.outcomes)
             if later:
-                left.append(share._replace(partitions=later))
-        return left
+                sending.unreported = [*sending.unreported, share._replace(partitions=later)]
 
     async def _ask(self, leader: Member | None, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         if leader is None:
@@ -175,13 +188,13 @@ class MarkerSender:
         return 0 if topic is None else topic.partitions
 
     def _report(self, share: _Share, outcomes: Mapping[_Key, MarkerOutcome]) -> None:
-        def tell(now_ms: int) -> None:
+        def report_outcomes(now_ms: int) -> None:
             for partition in share.partitions:
                 outcome = outcomes.get((share.markers.producer_id, partition), MarkerOutcome.FAILED)
                 share.on_outcome(partition, outcome, now_ms)
 
         try:
-            self._in_turn(share.markers.transactional_id, tell)
+            self._in_turn(share.markers.transactional_id, report_outcomes)
         except Exception as defect:  # a defect in the gateway: the other transactions get their outcomes nevertheless
             report("outcome of markers", defect)
 

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from coordinator.transaction.messages import Producer
 
 MAX_PRODUCERS = 100_000
-"""The producers that sent a request last are kept."""
+"""The producers whose last request is newest are kept."""
 MAX_NAME_LENGTH = 64
 """Longer transactional ids are kept as hashes of this length: any client may name ids of 32 KB."""
 

@@ -37,7 +37,7 @@ from gateway.handlers.records.fetch_bounds import (
 from gateway.handlers.records.fetch_rights import is_of_a_replica, may_read, while_allowed
 from gateway.handlers.records.rack_readers import find_reader
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.brokers import Brokers, check_leader
+from gateway.requests.brokers import RECORDS_EPOCH, Brokers, check_leader
 from gateway.requests.call import Call
 from gateway.requests.cluster import Unread
 from gateway.requests.policy import ALL_ALLOWED
@@ -46,8 +46,6 @@ from gateway.topics.topic import Topic
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import FetchRequest, FetchResponse
 
-RECORDS_EPOCH = 0
-"""The leader epoch of all records: logs are never truncated at their end, whichever gateway leads them."""
 NO_EPOCH = -1
 """Kafka treats every negative epoch here as this one."""
 READ_ON = 100

@@ -24,7 +24,7 @@ from gateway.log.reading.log_start import START_AGE_S
 from gateway.log.timestamps import FoundOffset, find_by_timestamp, find_max_timestamp, holds_before
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
-from gateway.requests.brokers import check_leader
+from gateway.requests.brokers import RECORDS_EPOCH, check_leader
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 from gateway.topics.topic import Topic
@@ -38,8 +38,6 @@ from protocol.kafka.messages.records import ListOffsetsRequest, ListOffsetsRespo
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 FIRST_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-RECORDS_EPOCH = 0
-"""The leader epoch of all records: logs are never truncated at their end, whichever gateway leads them."""
 NOT_FOUND = FoundOffset(-1, -1)
 ISOLATION_VERSION, READ_COMMITTED = 2, 1
 END_AGE_S = 0.05

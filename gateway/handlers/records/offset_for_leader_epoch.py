@@ -13,9 +13,9 @@ import structlog
 from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out, sliced
-from gateway.handlers.records.list_offsets import RECORDS_EPOCH
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
+from gateway.requests.brokers import RECORDS_EPOCH
 from gateway.requests.call import Call
 from gateway.requests.named_partitions import led_topic_of
 from protocol.kafka.errors import ErrorCode

@@ -16,10 +16,11 @@ from typing import NamedTuple
 from gateway.fetching.delayed_fetch import FetchPartitionState
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession
 from gateway.handlers.place import Place
-from gateway.handlers.records.fetch import READ_COMMITTED, RECORDS_EPOCH, delay
+from gateway.handlers.records.fetch import READ_COMMITTED, delay
 from gateway.handlers.records.fetch_bounds import is_room_for_answers, max_bytes, max_wait_ms, min_bytes
 from gateway.log.entries.log_entry import Slice
 from gateway.log.partition_log import PartitionLog
+from gateway.requests.brokers import RECORDS_EPOCH
 from gateway.requests.call import Call
 from gateway.requests.context import RequestContext
 from gateway.requests.policy import ALL_ALLOWED, Policy

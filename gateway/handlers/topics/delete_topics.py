@@ -4,17 +4,15 @@ v6 by topic id (KIP-516).
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 
 from gateway.background import run_once
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out, sliced
-from gateway.pulsar.errors import PulsarError, RequestTimeoutError
+from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
 from gateway.requests.repeated import times_of
-from gateway.topics.catalog import CHANGE_TIMEOUT_S
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
 from protocol.kafka.errors import ErrorCode
@@ -102,12 +100,9 @@ async def _delete(
         call.count_error(refusal.code)
         return _row(topic.name, topic.topic_id, refusal.code, refusal.text)
     try:
-        async with asyncio.timeout(CHANGE_TIMEOUT_S):
-            failure = await asyncio.shield(_deletion(call, topic))
-    except TimeoutError:
-        failure = RequestTimeoutError("Pulsar is not done yet")
-    if failure is not None:
-        return _refused(call, topic.name, topic.topic_id, failure)
+        await call.cluster.topics.change("topic deletion", _delete_everywhere(call.cluster, topic))
+    except PulsarError as error:
+        return _refused(call, topic.name, topic.topic_id, error)
     return _row(topic.name, topic.topic_id, ErrorCode.NONE, None)
 
 
@@ -117,30 +112,16 @@ def _refused(call: Call, name: str | None, topic_id: uuid.UUID | None, error: Ex
     return _row(name, topic_id, code, str(error))
 
 
-def _deletion(call: Call, topic: Topic) -> asyncio.Future[PulsarError | None]:
-    """The error, or None. Continues when the client has left: committed offsets must not outlive the topic."""
-    done: asyncio.Future[PulsarError | None] = asyncio.get_running_loop().create_future()
-
-    async def delete() -> None:
-        try:
-            done.set_result(await _delete_everywhere(call.cluster, topic))
-        finally:
-            done.cancel()
-
-    run_once("topic deletion", delete())
-    return done
-
-
-async def _delete_everywhere(cluster: Cluster, topic: Topic) -> PulsarError | None:
+async def _delete_everywhere(cluster: Cluster, topic: Topic) -> None:
+    """Continues when the client has disconnected: committed offsets must not outlive the topic. Raises PulsarError."""
     try:
         await cluster.logs.forget_topic(topic.name)
         await cluster.topics.delete(topic, lambda: cluster.group_service.leave_topic_everywhere(topic.name))
         await cluster.logs.forget_topic(topic.name)
-    except PulsarError as error:
+    except PulsarError:
         run_once("offsets of a deleted topic", cluster.group_service.deletion_failed(topic))
-        return error
+        raise
     cluster.group_service.topic_deleted(topic)
-    return None
 
 
 def _row(name: str | None, topic_id: uuid.UUID | None, code: ErrorCode, text: str | None) -> _Row:

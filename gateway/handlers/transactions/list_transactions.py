@@ -9,6 +9,7 @@ from coordinator.topic_regex import InvalidRegexError
 from coordinator.transaction import messages
 from coordinator.transaction.administration import STATE_NAMES
 from gateway.coordination.expressions import Expression
+from gateway.coordination.partition.coordinators import retriable_error
 from gateway.fan_out import sliced
 from gateway.requests.call import Call
 from gateway.requests.repeated import distinct_of
@@ -39,10 +40,7 @@ async def handle(call: Call[ListTransactionsRequest]) -> ListTransactionsRespons
             continue
         listed = partition.run(lambda coordinator, now_ms: coordinator.list_transactions(asked, now_ms))
         if listed.error:
-            # Without the lease it answers NOT_COORDINATOR although no other gateway leads: the client asks again.
-            not_loading = listed.error is ErrorCode.NOT_COORDINATOR
-            error = ErrorCode.COORDINATOR_NOT_AVAILABLE if not_loading else listed.error
-            return ListTransactionsResponse(error_code=error)
+            return ListTransactionsResponse(error_code=retriable_error(listed.error))
         try:
             found = await _matching(listed.transactions, expression)
         except InvalidRegexError:

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 from confluent_kafka import Producer
 
 from coordinator.fleet.membership import Identity, Membership
-from coordinator.fleet.messages import Address, LogPosition, MemberState, Snapshot, decode_news, encode_message
+from coordinator.fleet.messages import (
+    Address,
+    LogPosition,
+    MemberState,
+    Snapshot,
+    decode_without_snapshot,
+    encode_message,
+)
 from coordinator.fleet.placement import PartitionKey
 from coordinator.fleet.roster import Roster
 from coordinator.fleet.times import FleetTimes
@@ -314,7 +321,7 @@ def _heartbeat(snapshot: Snapshot | None) -> Any:
 
 def _read(roster: Roster, text: bytes) -> None:
     for _ in range(READS):
-        roster.apply(LogPosition(1, 1), decode_news(text))
+        roster.apply(LogPosition(1, 1), decode_without_snapshot(text))
 
 
 def _place_all(snapshot: Snapshot) -> list[int | None]:

@@ -17,7 +17,7 @@ from tests.conformance.data.test_random_fetches import AT_RANDOM
 from tests.conformance.groups.test_groups import new_group
 from tests.conformance.records import batch, records
 from tests.conformance.requests import produce_fields, read_back
-from tests.conformance.transactional import test_transactional_offsets as offsets
+from tests.conformance.transactional import offsets
 from tests.conformance.transactions import (
     CONCURRENT_TRANSACTIONS,
     NOT_ENOUGH_REPLICAS,

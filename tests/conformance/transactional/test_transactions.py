@@ -1,6 +1,5 @@
-"""The transaction coordinator: InitProducerId (22) with a transactional id, AddPartitionsToTxn (24) v0 to v3,
-EndTxn (26), FindCoordinator (10) of type 1, and transactions that time out.
-"""
+"""The transaction coordinator: InitProducerId (22) with a transactional id, EndTxn (26), FindCoordinator (10) of
+type 1, and transactions that time out."""
 
 from __future__ import annotations
 
@@ -11,34 +10,28 @@ import pytest
 from tests.conformance.conversation import Conversation, case
 from tests.conformance.requests import produce
 from tests.conformance.transactions import (
+    FLEXIBLE,
+    LONG_ID,
+    LONGER_ID,
+    OF_CLIENTS,
     TIMEOUT_MS,
     TRANSACTION,
+    UNKNOWN_ID,
     Transactional,
     adding,
     await_state,
     describe,
     init,
     new_transactional_id,
-    one_segment,
     read_committed,
+    shared_topic,
     unnoted,
     when_free,
 )
 
-OF_CLIENTS, OF_BROKERS = range(4), range(4, 6)
-"""The versions of AddPartitionsToTxn for clients, and later ones for brokers."""
 MAX_TIMEOUT_MS = 900_000
 SHORT_TIMEOUT_MS = 4_000
 """Long enough to write a record before it: a busy machine may need half a second."""
-UNKNOWN_ID = 2**62
-LONG_ID, LONGER_ID = "x" * 32_000, "x" * 65_536
-FLEXIBLE = {"InitProducerId": 2, "AddPartitionsToTxn": 3, "EndTxn": 3}
-
-
-def shared(conversation: Conversation, name: str = "transactions") -> str:
-    topic = one_segment(conversation, name, partitions=3)
-    conversation.start_here(topic)
-    return topic
 
 
 def note_identity(conversation: Conversation, before: tuple[int, int], answer: dict[str, Any]) -> tuple[int, int]:
@@ -121,7 +114,7 @@ def test_identity_of_an_unknown_transactional_id(conversation: Conversation, ver
 
 @case("InitProducerId")
 def test_open_transaction_is_aborted(conversation: Conversation, version: int) -> None:
-    topic = shared(conversation)
+    topic = shared_topic(conversation)
     producer = Transactional(conversation)
     producer.begin(topic, 2)
     answer = producer.init(version)
@@ -136,7 +129,7 @@ def test_open_transaction_is_aborted(conversation: Conversation, version: int) -
 
 @case("InitProducerId", [3, 4, 5])
 def test_open_transaction_is_aborted_by_its_own_producer(conversation: Conversation, version: int) -> None:
-    topic = shared(conversation)
+    topic = shared_topic(conversation)
     producer = Transactional(conversation)
     producer.begin(topic)
     answer = producer.init(version, producer_id=producer.id, producer_epoch=producer.epoch)
@@ -148,7 +141,7 @@ def test_open_transaction_is_aborted_by_its_own_producer(conversation: Conversat
 @case("InitProducerId")
 def test_concurrent_with_an_open_transaction(conversation: Conversation, version: int) -> None:
     """The first response is CONCURRENT_TRANSACTIONS, because it fences the producer immediately."""
-    topic = shared(conversation)
+    topic = shared_topic(conversation)
     producer = Transactional(conversation)
     producer.begin(topic)
     fields: dict[str, Any] = {"transactional_id": producer.transactional_id, "transaction_timeout_ms": TIMEOUT_MS}
@@ -159,146 +152,11 @@ def test_concurrent_with_an_open_transaction(conversation: Conversation, version
     producer.end(3, committed=True)
 
 
-@case("AddPartitionsToTxn", OF_CLIENTS)
-def test_add(conversation: Conversation, version: int) -> None:
-    topic, other = shared(conversation), one_segment(conversation, "transactions-2")
-    producer = Transactional(conversation)
-    producer.add(version, {topic: [0]})
-    producer.add(version, {topic: [0, 1], other: [1, 0]})
-    producer.add(version, {topic: [0, 1], other: [1, 0]})
-    producer.add(version, {topic: [1, 1], other: []})
-    producer.add(version, {})
-    describe(conversation, producer.transactional_id)
-    producer.end(3, committed=True)
-
-
-@case("AddPartitionsToTxn", OF_CLIENTS)
-@pytest.mark.parametrize(
-    "unknown",
-    [
-        {"no-such-topic": [0]},
-        {"": [0]},
-        {"a b": [0]},
-        {None: [3]},
-        {None: [-1]},
-        {None: [0, 9]},
-        {"__consumer_offsets": [0]},
-        {"__transaction_state": [0], "no-such-topic": [0]},
-    ],
-    ids=str,
-)
-def test_add_unknown(conversation: Conversation, version: int, unknown: dict[str | None, list[int]]) -> None:
-    """Unknown partitions, and those that clients may not write to. The other partitions get OPERATION_NOT_ATTEMPTED.
-    None stands for the topic that exists."""
-    topic, other = shared(conversation), one_segment(conversation, "transactions-2")
-    producer = Transactional(conversation)
-    named = {name if name is not None else topic: partitions for name, partitions in unknown.items()}
-    producer.add(version, {other: [0, 1], **named})
-    describe(conversation, producer.transactional_id)
-    producer.add(version, {other: [0]})
-    describe(conversation, producer.transactional_id)
-
-
-@case("AddPartitionsToTxn", OF_CLIENTS)
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        {"producer_epoch": 1},
-        {"producer_epoch": -1},
-        {"producer_epoch": 32767},
-        {"producer_id": UNKNOWN_ID},
-        {"producer_id": -1},
-        {"producer_id": UNKNOWN_ID, "producer_epoch": 9},
-        {"transactional_id": "nobody"},
-        {"transactional_id": ""},
-    ],
-    ids=str,
-)
-def test_add_of_a_foreign_producer(conversation: Conversation, version: int, foreign: dict[str, Any]) -> None:
-    topic = shared(conversation)
-    producer = Transactional(conversation)
-    producer.add(version, {topic: [0]}, **foreign)
-    producer.add(version, {}, **foreign)
-    describe(conversation, producer.transactional_id)
-
-
-@case("AddPartitionsToTxn", OF_CLIENTS)
-def test_add_with_an_older_epoch(conversation: Conversation, version: int) -> None:
-    topic = shared(conversation)
-    producer = Transactional(conversation)
-    producer.init(4)
-    producer.add(version, {topic: [0]})
-    producer.add(version, {topic: [0]}, producer_epoch=1)
-    producer.add(version, {topic: [1]})
-    describe(conversation, producer.transactional_id)
-
-
-@case("AddPartitionsToTxn", [FLEXIBLE["AddPartitionsToTxn"]])
-def test_add_of_a_long_id(conversation: Conversation, version: int) -> None:
-    producer = Transactional(conversation)
-    producer.add(version, {shared(conversation): [0]}, transactional_id=LONGER_ID)
-
-
-@case("AddPartitionsToTxn", [3])
-def test_over_a_thousand_times_the_same_partition(conversation: Conversation, version: int) -> None:
-    topic = shared(conversation)
-    producer = Transactional(conversation)
-    producer.add(version, {topic: [0, 1, 2] * 400})
-    conversation.say(len(conversation.answers.pop()["AddPartitionsToTxn"]["results_by_topic_v3_and_below"]))
-    producer.finish(committed=True)
-    read_committed(conversation, topic)
-
-
-ODD_ROWS: list[list[tuple[str | None, list[int]]]] = [
-    [(None, [0, 0, 1])],
-    [(None, [0]), (None, [1, 0])],
-    [(None, [0, 0]), (None, [7, 7]), ("no-such-topic", [0, 0]), ("no-such-topic", [0])],
-    [(None, []), (None, [0])],
-    [(None, [])],
-    [(None, []), ("no-such-topic", [])],
-]
-"""Topics and partitions that are named again, and topics without partitions. None stands for the topic that exists."""
-
-
-@case("AddPartitionsToTxn", OF_CLIENTS)
-@pytest.mark.parametrize("rows", [*ODD_ROWS, [("__consumer_offsets", [0, 0]), (None, [0, 0])]], ids=str)
-def test_add_odd_rows(conversation: Conversation, version: int, rows: list[tuple[str | None, list[int]]]) -> None:
-    topic = shared(conversation)
-    producer = Transactional(conversation)
-    topics = [{"name": topic if name is None else name, "partitions": partitions} for name, partitions in rows]
-    for epoch in (producer.epoch, 9):
-        fields = adding(producer.identity(producer_epoch=epoch), {}) | {"v3_and_below_topics": topics}
-        conversation.call("AddPartitionsToTxn", version, **fields)
-
-
-@case("AddPartitionsToTxn", OF_BROKERS)
-@pytest.mark.parametrize("rows", ODD_ROWS, ids=str)
-@pytest.mark.parametrize("verify_only", [True, False])
-def test_add_odd_rows_for_clients(
-    conversation: Conversation, version: int, verify_only: bool, rows: list[tuple[str | None, list[int]]]
-) -> None:
-    topic = shared(conversation)
-    producer, other = Transactional(conversation), Transactional(conversation)
-    topics = [{"name": topic if name is None else name, "partitions": partitions} for name, partitions in rows]
-    more = {"verify_only": verify_only, "topics": topics}
-    mine, foreign = producer.identity(), producer.identity(producer_epoch=9)
-    for names in ([mine], [mine, other.identity()], [foreign]):
-        conversation.call("AddPartitionsToTxn", version, transactions=[identity | more for identity in names])
-
-
-@case("AddPartitionsToTxn", OF_BROKERS)
-def test_add_nothing_for_clients(conversation: Conversation, version: int) -> None:
-    """Of a request without transactions, Kafka's handler fails and never answers."""
-    producer = Transactional(conversation)
-    nothing = producer.identity() | {"verify_only": False, "topics": []}
-    conversation.call("AddPartitionsToTxn", version, transactions=[nothing])
-
-
 @case("EndTxn")
 @pytest.mark.parametrize("committed", [True, False])
 def test_end_twice(conversation: Conversation, version: int, committed: bool) -> None:
     """The same end again is a retry; the other one is refused."""
-    topic = shared(conversation)
+    topic = shared_topic(conversation)
     producer = Transactional(conversation)
     producer.begin(topic)
     for again in (committed, committed, not committed, committed):
@@ -319,7 +177,7 @@ def test_end_of_nothing(conversation: Conversation, version: int, committed: boo
 @pytest.mark.parametrize("committed", [True, False])
 def test_end_without_records(conversation: Conversation, version: int, committed: bool) -> None:
     """The partition gets a marker nevertheless."""
-    topic = shared(conversation)
+    topic = shared_topic(conversation)
     producer = Transactional(conversation)
     producer.add(2, {topic: [0]})
     producer.end(version, committed=committed)
@@ -342,7 +200,7 @@ def test_end_without_records(conversation: Conversation, version: int, committed
     ids=str,
 )
 def test_end_of_a_foreign_producer(conversation: Conversation, version: int, foreign: dict[str, Any]) -> None:
-    topic = shared(conversation)
+    topic = shared_topic(conversation)
     producer = Transactional(conversation)
     producer.begin(topic)
     producer.end(version, committed=True, **foreign)
@@ -355,7 +213,7 @@ def test_end_of_a_foreign_producer(conversation: Conversation, version: int, for
 def test_end_after_another_client_named_the_producer(conversation: Conversation, version: int) -> None:
     """The other client has a transactional id of its own, and a newer connection."""
     producer, name = Transactional(conversation), new_transactional_id(conversation)
-    producer.begin(shared(conversation))
+    producer.begin(shared_topic(conversation))
     other, identity = conversation.connect(), producer.identity(transactional_id=name, committed=True)
     conversation.receive("EndTxn", version, other.send("EndTxn", version, **identity), other)
     producer.end(version, committed=True)
@@ -368,7 +226,7 @@ def test_end_of_a_long_id(conversation: Conversation, version: int) -> None:
 
 @case("EndTxn")
 def test_many_transactions(conversation: Conversation, version: int) -> None:
-    topic = shared(conversation)
+    topic = shared_topic(conversation)
     producer = Transactional(conversation)
     for number in range(6):
         producer.begin(topic, 1, 0, 1, prefix=f"n{number}-")
@@ -380,7 +238,7 @@ def test_many_transactions(conversation: Conversation, version: int) -> None:
 @case("EndTxn")
 def test_timed_out(conversation: Conversation, version: int) -> None:
     """The coordinator aborts with a new epoch: the producer is fenced."""
-    topic = shared(conversation)
+    topic = shared_topic(conversation)
     producer = Transactional(conversation, timeout_ms=SHORT_TIMEOUT_MS)
     producer.begin(topic, 2)
     await_state(conversation, producer.transactional_id, "CompleteAbort")
@@ -400,7 +258,7 @@ def test_timed_out(conversation: Conversation, version: int) -> None:
 @case("InitProducerId", [3, 4, 5])
 def test_timed_out_producer_continues(conversation: Conversation, version: int) -> None:
     """KIP-360: the producer names its id and epoch, whose epoch was raised once."""
-    topic = shared(conversation)
+    topic = shared_topic(conversation)
     producer = Transactional(conversation, timeout_ms=SHORT_TIMEOUT_MS)
     producer.begin(topic)
     await_state(conversation, producer.transactional_id, "CompleteAbort")
@@ -426,7 +284,7 @@ def test_find_empty_id(conversation: Conversation, version: int) -> None:
 @case("InitProducerId", [4])
 def test_requests_before_the_producer_is_known(conversation: Conversation, version: int) -> None:
     """A transactional id without InitProducerId."""
-    transactional_id, topic = new_transactional_id(conversation), shared(conversation)
+    transactional_id, topic = new_transactional_id(conversation), shared_topic(conversation)
     identity = {"transactional_id": transactional_id, "producer_id": 0, "producer_epoch": 0}
     for api_version in OF_CLIENTS:
         when_free(conversation, "AddPartitionsToTxn", api_version, **adding(identity, {topic: [0]}))

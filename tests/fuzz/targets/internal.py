@@ -18,7 +18,7 @@ from coordinator.fleet.messages import (
     MemberState,
     Snapshot,
     decode_message,
-    decode_news,
+    decode_without_snapshot,
     encode_message,
 )
 from coordinator.group.loading import Loader
@@ -174,7 +174,7 @@ def check_message(data: bytes) -> str:
         return reason(error)
     encoded = encode_message(message)
     assert decode_message(encoded) == message
-    assert decode_news(encoded) == message.model_copy(update={"snapshot": None})
+    assert decode_without_snapshot(encoded) == message.model_copy(update={"snapshot": None})
     return type(message).__name__
 
 

@@ -168,53 +168,57 @@ def test_a_topic_that_does_not_exist(pulsar: PulsarAddresses) -> None:
     run(pulsar, test)
 
 
+UNLOADS, BETWEEN_UNLOADS, IN_FLIGHT = 3, 200, 50
+
+
+async def _send_until_closed(cluster: Cluster, producer: Producer, sends: Sends) -> list[bytes]:
+    """Send messages, and unload the topic in between. Returns what was sent."""
+    contents: list[bytes] = []
+    unloading: asyncio.Task[None] | None = None
+    while sends.closed is None:
+        contents.append(secrets.token_bytes(20))
+        producer.send([contents[-1]], num_messages=3, publish_time_ms=PUBLISH_TIME_MS)
+        if unloading is None and len(sends.receipts) >= BETWEEN_UNLOADS:
+            unloading = asyncio.create_task(cluster.operations.unload(producer.topic))
+        await sends.until(lambda: len(sends.receipts) > len(contents) - IN_FLIGHT or sends.closed is not None)
+    assert unloading is not None
+    await unloading
+    return contents
+
+
+async def _send_through(cluster: Cluster, topic: str, acknowledged: dict[Position, bytes]) -> None:
+    """Messages without a receipt when a producer ends are not sent again."""
+    predecessor: Producer | None = None
+    sent = 0
+    for _ in range(UNLOADS):
+        sends = Sends()
+        producer = await cluster.client.open_producer(topic, sends, predecessor=predecessor)
+        contents = await _send_until_closed(cluster, producer, sends)
+        receipts = {number - sent: position for number, position in sends.receipts.items()}
+        acknowledged.update({position: contents[n] for n, position in receipts.items()})
+        sent += len(contents)  # the next producers continue with the sequence ids
+        predecessor = producer
+
+
+async def _read_through(cluster: Cluster, topic: str, seen: dict[Position, tuple[int | None, bytes]]) -> None:
+    start: Any = "earliest"
+    while True:
+        entries = Entries()
+        reader = await cluster.client.open_reader(topic, start, entries, inclusive=False)
+        reader.flow(MANY)
+        while isinstance(found := await entries.queue.get(), Entry):
+            assert found.position not in seen
+            seen[found.position] = (found.index, bytes(found.payload))
+            start = found.position
+
+
 def test_unloads_while_sending_and_reading_lose_and_misplace_nothing(pulsar: PulsarAddresses) -> None:
-    unloads, between, in_flight = 3, 200, 50
-
-    async def send_until_closed(cluster: Cluster, producer: Producer, sends: Sends) -> list[bytes]:
-        """Send messages, and unload the topic in between. Returns what was sent."""
-        contents: list[bytes] = []
-        unloading: asyncio.Task[None] | None = None
-        while sends.closed is None:
-            contents.append(secrets.token_bytes(20))
-            producer.send([contents[-1]], num_messages=3, publish_time_ms=PUBLISH_TIME_MS)
-            if unloading is None and len(sends.receipts) >= between:
-                unloading = asyncio.create_task(cluster.operations.unload(producer.topic))
-            await sends.until(lambda: len(sends.receipts) > len(contents) - in_flight or sends.closed is not None)
-        assert unloading is not None
-        await unloading
-        return contents
-
-    async def send_through(cluster: Cluster, topic: str, acknowledged: dict[Position, bytes]) -> None:
-        """Messages without a receipt when a producer ends are not sent again."""
-        predecessor: Producer | None = None
-        sent = 0
-        for _ in range(unloads):
-            sends = Sends()
-            producer = await cluster.client.open_producer(topic, sends, predecessor=predecessor)
-            contents = await send_until_closed(cluster, producer, sends)
-            receipts = {number - sent: position for number, position in sends.receipts.items()}
-            acknowledged.update({position: contents[n] for n, position in receipts.items()})
-            sent += len(contents)  # the next producers continue with the sequence ids
-            predecessor = producer
-
-    async def read_through(cluster: Cluster, topic: str, seen: dict[Position, tuple[int | None, bytes]]) -> None:
-        start: Any = "earliest"
-        while True:
-            entries = Entries()
-            reader = await cluster.client.open_reader(topic, start, entries, inclusive=False)
-            reader.flow(MANY)
-            while isinstance(found := await entries.queue.get(), Entry):
-                assert found.position not in seen
-                seen[found.position] = (found.index, bytes(found.payload))
-                start = found.position
-
     async def test(cluster: Cluster) -> None:
         topic = await cluster.new_topic()
         acknowledged: dict[Position, bytes] = {}
         seen: dict[Position, tuple[int | None, bytes]] = {}
-        reading = asyncio.create_task(read_through(cluster, topic, seen))
-        await send_through(cluster, topic, acknowledged)
+        reading = asyncio.create_task(_read_through(cluster, topic, seen))
+        await _send_through(cluster, topic, acknowledged)
         last = await cluster.client.last_position(topic)
         while last not in seen:
             assert not reading.done()

@@ -32,7 +32,7 @@ class FakeGateway:
 
     def __init__(self, config: Config) -> None:
         loop = asyncio.get_running_loop()
-        self.expelled: asyncio.Future[NodeIdInUse] = loop.create_future()
+        self.node_id_in_use: asyncio.Future[NodeIdInUse] = loop.create_future()
         self.failed: asyncio.Future[BackgroundFailure] = loop.create_future()
 
     async def start(self) -> None:
@@ -47,7 +47,7 @@ class FakeGateway:
     ("error", "end"),
     [
         (BackgroundFailure, lambda gateway: gateway.failed.set_result(BackgroundFailure("it keeps failing"))),
-        (NodeIdInUse, lambda gateway: gateway.expelled.set_result(NodeIdInUse("another has it"))),
+        (NodeIdInUse, lambda gateway: gateway.node_id_in_use.set_result(NodeIdInUse("another has it"))),
     ],
 )
 async def test_a_gateway_that_fails_while_it_starts_ends(

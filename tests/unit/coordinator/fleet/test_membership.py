@@ -15,7 +15,7 @@ from coordinator.fleet.messages import (
     MemberState,
     Snapshot,
     decode_message,
-    decode_news,
+    decode_without_snapshot,
     encode_message,
 )
 from coordinator.fleet.roster import Roster
@@ -299,14 +299,14 @@ def test_news_are_messages_without_their_snapshots(named: str) -> None:
         Eviction(node_id=1, incarnation="a", sequence=7, snapshot=snapshot),
         Deletion(topics=(named,), topic_ids={named: "00" * 16}, deleted_ms=5, snapshot=snapshot),
     ):
-        assert decode_news(encode_message(message)) == message.model_copy(update={"snapshot": None})
+        assert decode_without_snapshot(encode_message(message)) == message.model_copy(update={"snapshot": None})
         assert decode_message(encode_message(message)) == message
 
 
 def test_messages_with_another_form_of_snapshot_are_read() -> None:
     world = World()
     world.start("a").step(0)
-    news = decode_news(world.log.entries[0].replace(b'"snapshot":{', b'"snapshot": {'))
+    news = decode_without_snapshot(world.log.entries[0].replace(b'"snapshot":{', b'"snapshot": {'))
     assert isinstance(news, Heartbeat)
     assert news.snapshot is not None
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from gateway import fan_out
-from gateway.authorization.guard import AT_ONCE, needs_each
+from gateway.authorization.guard import AT_ONCE, NeedsEach
 from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 
@@ -35,7 +35,7 @@ async def rows_of(names: list[str], **more: Any) -> tuple[list[list[str]], list[
     def call_of(request: Any) -> Any:
         return SimpleNamespace(request=request, asking=asking, api=SimpleNamespace(response=SimpleNamespace))
 
-    guard = needs_each("names", lambda call, name: name < "n", "rows", lambda call, name: f"no {name}", **more)
+    guard = NeedsEach("names", lambda call, name: name < "n", "rows", lambda call, name: f"no {name}", **more)
     counting = asyncio.create_task(count_turns())
     reply = guard(cast(Any, call_of(SimpleNamespace(names=names))), handle)
     response: Any = await reply.result()

@@ -18,7 +18,7 @@ from gateway.dispatch import ServedCluster
 from gateway.fleet.fleet import Fleet
 from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import Cluster, Usage
-from gateway.requests.context import Principal
+from gateway.requests.context import Listener, Principal
 from tests.unit.gateway.fleet.fleet_scene import member_of
 
 CONFIG = Config.model_validate(
@@ -35,6 +35,7 @@ CONFIG = Config.model_validate(
 )
 OWN = ServedCluster(cast(Cluster, SimpleNamespace(name="own")))
 ALICE = Principal(name="alice")
+OUTSIDE = Listener("outside")
 
 
 class FakeServices:

@@ -16,7 +16,7 @@ import uvloop
 
 from gateway.forwarding import peers
 from gateway.forwarding.peers import PeerLink
-from gateway.forwarding.silence import bound_sending, is_silent
+from gateway.forwarding.silence import is_silent, limit_unacknowledged_time
 from tests.unit.gateway.forwarding.test_peers import WAIT_S, ask, member, read_buffer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell what was acknowledged")
@@ -126,7 +126,7 @@ def test_the_loop_of_the_gateway_tells_it_too_also_of_a_link_that_is_lost() -> N
             while connection.fileno() >= 0:
                 await asyncio.sleep(0)
             assert not is_silent(connection, 0)
-            bound_sending(connection, 1)
+            limit_unacknowledged_time(connection, 1)
         async with connected() as (link, other):
             with nothing_arrives_at(other):
                 assert await ask(link, b"sent") is None

@@ -79,6 +79,14 @@ async def test_a_topic_that_is_made_anew_while_its_deletion_waits_for_others_sta
     assert pulsar.properties[last] == {TOPIC_ID: str(NEW)}
 
 
+async def test_a_defect_is_the_error_of_the_request(pulsar: FakeTopics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is cancelled instead closes its connection, and nobody finds out why."""
+    catalog = TopicCatalog(pulsar.client, "t/n", 60_000)
+    monkeypatch.setattr(catalog, "delete", AsyncMock(side_effect=ArithmeticError("a defect")))
+    with pytest.raises(ArithmeticError):
+        await answered(catalog, SimpleNamespace(name=None, topic_id=OLD))
+
+
 async def test_many_topics_are_deleted_side_by_side(pulsar: FakeTopics) -> None:
     """Pulsar takes a while for each; a client waits a minute for all of them."""
     names = [f"t{number}" for number in range(3 * DELETED_AT_ONCE)]

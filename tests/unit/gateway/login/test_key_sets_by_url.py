@@ -25,7 +25,7 @@ from gateway.login.key_sets import ASK_AGAIN_S, MAX_SET_BYTES, token_keys
 from gateway.login.token_types import TokenKeys
 from gateway.login.tokens import TokenVerifier
 from protocol.sasl.failure import LoginFailed
-from tests.unit.gateway.login.test_tokens import row
+from tests.unit.gateway.login.test_key_sets import row
 
 KEYS = {name: rsa.generate_private_key(65_537, 2_048) for name in ("first", "second")}
 ENDLESS = bytes(64 * 1024)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Collection
 from typing import cast
 
@@ -22,6 +24,10 @@ from tests.unit.gateway.coordination.groups.followed_topics import TIMEOUT_S, Fa
 COSTLY = "t.*"
 
 
+class Request:
+    """What the caller holds while it waits."""
+
+
 @pytest.fixture
 def costly(monkeypatch: pytest.MonkeyPatch) -> None:
     """COSTLY may not be matched at all."""
@@ -32,6 +38,26 @@ def costly(monkeypatch: pytest.MonkeyPatch) -> None:
         return matcher(regex)
 
     monkeypatch.setattr(expressions, "matcher", refuse)
+
+
+@pytest.mark.usefixtures("costly")
+async def test_nothing_is_kept_of_requests_that_name_a_refused_expression() -> None:
+    """An exception that is raised again keeps the frames through which it was raised before, and so the requests."""
+    topics = SubscribedTopics(cast(TopicCatalog, FakeCatalog(t=1)))
+    kept: list[weakref.ref[Request]] = []
+
+    async def ask() -> None:
+        request = Request()
+        kept.append(weakref.ref(request))
+        await topics.learn((), COSTLY)
+
+    for _ in range(3):
+        with pytest.raises(InvalidRegexError, match="an hour"):
+            await ask()
+    async with asyncio.timeout(TIMEOUT_S):
+        while any(request() is not None for request in kept):
+            await asyncio.sleep(0.001)  # the thread still holds what it did last
+            gc.collect()
 
 
 async def test_groups_that_name_their_topics_do_not_wait_for_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +137,7 @@ async def test_what_was_given_up_is_not_tried_again_for_a_while(costly: None, mo
         await topics.learn([], COSTLY)
     matching = Matching(monkeypatch)  # now it costs nothing
     assert not topics.knows([], COSTLY)
-    with pytest.raises(CostlyRegexError):
+    with pytest.raises(InvalidRegexError):
         await topics.learn([], COSTLY)
     assert not matching.names
     topics = SubscribedTopics(cast(TopicCatalog, FakeCatalog(t=1)))

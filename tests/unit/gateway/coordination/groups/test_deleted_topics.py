@@ -1,14 +1,16 @@
 """Committed offsets are deleted with their topic, also when a client leaves, a request fails or a group is loading."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from coordinator.topics import DeletedTopic
+from gateway.background import to_the_end
 from gateway.coordination.groups import group_service
+from gateway.errors import KafkaError
 from gateway.handlers.groups import offset_fetch
 from gateway.handlers.topics import delete_topics
 from gateway.pulsar.errors import RequestTimeoutError, ServiceNotReadyError
@@ -41,6 +43,9 @@ class FakeTopics:
         self.scene.catalog.known.pop(topic.name)
         if self.error is not None:
             raise self.error
+
+    async def change(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        await to_the_end(what, work, KafkaError)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.scene.catalog, name)

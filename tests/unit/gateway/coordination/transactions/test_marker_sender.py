@@ -244,6 +244,18 @@ async def test_closing_ends_what_is_under_way() -> None:
     assert await scene.outcome("1", THERE) is MarkerOutcome.FAILED
 
 
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_closing_before_the_markers_are_sent(turns: int) -> None:
+    """A task that is cancelled before its first step runs nothing, so it cannot report an outcome."""
+    scene = Scene()
+    scene.write("1", [HERE, THERE])
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await scene.sender.close()
+    assert await scene.outcome("1", HERE) is MarkerOutcome.FAILED
+    assert await scene.outcome("1", THERE) is MarkerOutcome.FAILED
+
+
 async def test_large_transactions_are_cut() -> None:
     scene = Scene()
     scene.topics = {}

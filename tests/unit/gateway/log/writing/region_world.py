@@ -10,15 +10,8 @@ from gateway.pulsar.producer import SendListener
 from protocol.kafka.batch import iter_headers
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeProducer, FakeTopic
-from tests.unit.gateway.log.writing.idempotent_world import (
-    BATCHES,
-    MAX_IN_FLIGHT,
-    RECORDS,
-    ROUNDS,
-    Broker,
-    Gateway,
-    Producer,
-)
+from tests.unit.gateway.log.writing.idempotent_broker import RECORDS, Broker, Gateway
+from tests.unit.gateway.log.writing.idempotent_world import BATCHES, MAX_IN_FLIGHT, ROUNDS, Producer
 
 REPLICATOR = "pulsar.repl.other"
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from gateway.log.bounds import drained
 from gateway.log.reading import tail_follower
 from gateway.log.writing import appender, known_producers, producer_supply
-from tests.unit.gateway.log.writing.idempotent_world import Gateway, Producer, World
+from tests.unit.gateway.log.writing.idempotent_broker import Gateway
+from tests.unit.gateway.log.writing.idempotent_world import Producer, World
 from tests.unit.gateway.log.writing.played import play
 
 

@@ -19,7 +19,7 @@ from gateway.log.bounds import drained
 from gateway.log.entries import entry_stream
 from gateway.log.reading import end_refresh, receipt_lookup, tail_follower
 from gateway.log.writing import known_producers, producer_supply
-from tests.unit.gateway.log.writing import idempotent_world
+from tests.unit.gateway.log.writing import idempotent_broker
 from tests.unit.gateway.log.writing.played import play
 from tests.unit.gateway.log.writing.region_world import Regions
 
@@ -28,7 +28,7 @@ from tests.unit.gateway.log.writing.region_world import Regions
 def no_pauses() -> Iterator[None]:
     limits = Limits().model_copy(update={"refresh_timeout_ms": 10})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(idempotent_world, "Limits", lambda **_: limits)
+        patch.setattr(idempotent_broker, "Limits", lambda **_: limits)
         patch.setattr(producer_supply, "LATE_ARRIVAL_S", 0)
         patch.setattr(producer_supply, "RETRY_S", 0)
         patch.setattr(producer_supply, "AGAIN_S", 0)

@@ -22,7 +22,8 @@ from protocol.kafka.records import Record, encode_batch
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 from tests.unit.gateway.log.transactions.transaction_scene import shared_on
-from tests.unit.gateway.log.writing.idempotent_world import BATCHES, RECORDS, RETRIED, Connection, Gateway, Leader
+from tests.unit.gateway.log.writing.idempotent_broker import RECORDS, Gateway
+from tests.unit.gateway.log.writing.idempotent_world import BATCHES, RETRIED, Connection, Leader
 from tests.unit.gateway.log.writing.region_world import Client, Region, Regions
 
 SIZE = 2
