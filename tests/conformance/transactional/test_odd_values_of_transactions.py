@@ -12,6 +12,8 @@ from tests.conformance.transactions import Transactional, one_segment
 TOPIC = "odd-transactions"
 OTHER_GROUPS = ("group_id = *",)
 """Whether the transaction has them depends on the partition of a name."""
+OTHER_IDS = tuple(f"transactional_id*= {name}" for name in ("' '", "'no-such'", "xxx..."))
+"""Those that earlier changes have made, or not."""
 NAMED_TWICE = ("transactions = *",)
 """Only brokers send several transactions; Kafka does not answer if there is none."""
 MARKERS = ("markers* = 'twice'", "*.topics = []", "*.partition_indexes = []")
@@ -58,14 +60,14 @@ def marking(conversation: Conversation) -> Fields:
 
 
 ODD = {
-    "InitProducerId": Odd("InitProducerId", 5, initialising),
+    "InitProducerId": Odd("InitProducerId", 5, initialising, OTHER_IDS),
     "AddPartitionsToTxn": Odd("AddPartitionsToTxn", 3, adding),
     "AddPartitionsToTxn-brokers": Odd("AddPartitionsToTxn", 5, adding, NAMED_TWICE),
     "AddOffsetsToTxn": Odd("AddOffsetsToTxn", 4, lambda c: Transactional(c).identity(group_id=new_group(c))),
     "EndTxn": Odd("EndTxn", 4, ending),
     "TxnOffsetCommit": Odd("TxnOffsetCommit", 4, committing, OTHER_GROUPS),
     "DescribeTransactions": Odd(
-        "DescribeTransactions", 0, lambda c: {"transactional_ids": [Transactional(c).transactional_id]}
+        "DescribeTransactions", 0, lambda c: {"transactional_ids": [Transactional(c).transactional_id]}, OTHER_IDS
     ),
     "WriteTxnMarkers": Odd("WriteTxnMarkers", 1, marking, MARKERS),
 }
