@@ -120,7 +120,9 @@ def changed_list(configs: Mapping[str, str], name: str, operation: int, value: s
 
 def _named_parts(value: str) -> list[str]:
     """Elements to add or remove. As in Kafka, an empty one counts, unless it is at the end of others."""
-    return value.rstrip(",").split(",") if value.strip(",") else [""] * (not value)
+    if not value:
+        return [""]
+    return value.rstrip(",").split(",") if value.strip(",") else []
 
 
 def _refuse_loggers(call: Call, name: str, operations: list[_Resource.AlterableConfig]) -> None:

@@ -7,9 +7,10 @@ import pytest
 from tests.conformance.conversation import Conversation, Pair
 from tests.conformance.groups.test_groups import new_group
 from tests.conformance.odd_values import Fields, Odd, check
+from tests.conformance.requests import read_back
 from tests.conformance.transactions import Transactional, one_segment
 
-TOPIC = "odd-transactions"
+TOPIC, MARKED = "odd-transactions", "odd-markers"
 OTHER_GROUPS = ("group_id = *",)
 """Whether the transaction has them depends on the partition of a name."""
 OTHER_IDS = tuple(f"transactional_id*= {name}" for name in ("' '", "'no-such'", "xxx..."))
@@ -51,12 +52,17 @@ def committing(conversation: Conversation) -> Fields:
 
 
 def marking(conversation: Conversation) -> Fields:
-    mine = Transactional(conversation)
+    mine, topic = Transactional(conversation), one_segment(conversation, MARKED)
+    conversation.start_here(topic)
     marker = {
         "producer_id": mine.id, "producer_epoch": mine.epoch, "transaction_result": False, "coordinator_epoch": 0,
-        "topics": [{"name": topic_of(conversation), "partition_indexes": [0]}],
+        "topics": [{"name": topic, "partition_indexes": [0]}],
     }  # fmt: skip
     return {"markers": [marker]}
+
+
+def what_is_written(conversation: Conversation, fields: Fields) -> None:
+    read_back(conversation, conversation.names.prefix + MARKED)
 
 
 ODD = {
@@ -69,7 +75,7 @@ ODD = {
     "DescribeTransactions": Odd(
         "DescribeTransactions", 0, lambda c: {"transactional_ids": [Transactional(c).transactional_id]}, OTHER_IDS
     ),
-    "WriteTxnMarkers": Odd("WriteTxnMarkers", 1, marking, MARKERS),
+    "WriteTxnMarkers": Odd("WriteTxnMarkers", 1, marking, MARKERS, what_is_written),
 }
 
 
