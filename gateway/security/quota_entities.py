@@ -22,7 +22,7 @@ class QuotaKind(NamedTuple):
     is_whole: bool
 
 
-_LONG, _DOUBLE = QuotaKind("LONG", 2**63 - 1, True), QuotaKind("DOUBLE", float("inf"), False)
+_LONG, _DOUBLE = QuotaKind("LONG", 2**63, True), QuotaKind("DOUBLE", float("inf"), False)
 OF_CLIENTS: Mapping[str, QuotaKind] = {
     PRODUCER_BYTE_RATE: _LONG, CONSUMER_BYTE_RATE: _LONG, REQUEST_PERCENTAGE: _DOUBLE, MUTATION_RATE: _DOUBLE,
 }  # fmt: skip

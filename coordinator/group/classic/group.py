@@ -201,6 +201,8 @@ class ClassicGroup(Group):
 
     def supports(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]]) -> bool:
         """Whether a member with these protocols could be a member of this group. All members may have left again."""
+        if len(_names(protocols)) < len(protocols):  # it would count twice among those that support a protocol
+            return False
         if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type and protocols)
         by_all = any(self._supporters[name] == len(self.members) for name in _names(protocols))

@@ -64,9 +64,9 @@ class ClassicMembers:
         try:
             self._join(group, request, now_ms, reply)
         except RefusedError as refused:
-            reply(JoinResponse(refused.error, request.member_id))
+            reply(JoinResponse(refused.error, UNKNOWN_MEMBER_ID))
         except MalformedSubscriptionError:
-            reply(JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+            reply(JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID))
 
     def _join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
         """Raises RefusedError and MalformedSubscriptionError."""
@@ -85,7 +85,7 @@ class ClassicMembers:
         before = self._member(changes, request, member_id)
         after = replace(
             before,
-            instance_id=request.group_instance_id or before.instance_id,
+            instance_id=before.instance_id if request.group_instance_id is None else request.group_instance_id,
             client_id=request.client_id,
             client_host=request.client_host,
             topics=subscription.topics,
@@ -115,14 +115,19 @@ class ClassicMembers:
 
     def _member(self, changes: Changes, request: JoinRequest, member_id: str) -> ConsumerMember:
         """The member as it was before; a new one is not in the group yet. Raises RefusedError."""
-        group = changes.group
-        current_id = group.static_members.get(request.group_instance_id or "")
-        if current_id is None:
+        group, instance_id = changes.group, request.group_instance_id
+        if instance_id is None:
             return group.members.get(member_id) or ConsumerMember(member_id)
-        if request.member_id not in (UNKNOWN_MEMBER_ID, current_id):
+        current_id = group.static_members.get(instance_id)
+        if request.member_id == UNKNOWN_MEMBER_ID:
+            if current_id is None:
+                return ConsumerMember(member_id)
+            return self._heartbeats.succeed(changes, group.members[current_id], member_id)
+        if current_id is None:  # no member gets an instance id later
+            raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if request.member_id != current_id:
             raise RefusedError(ErrorCode.FENCED_INSTANCE_ID)
-        current = group.members[current_id]
-        return current if member_id == current_id else self._heartbeats.succeed(changes, current, member_id)
+        return group.members[current_id]
 
     # --- Being a member
 

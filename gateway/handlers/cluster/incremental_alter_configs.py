@@ -110,12 +110,19 @@ def changed_list(configs: Mapping[str, str], name: str, operation: int, value: s
         text = f"Can't {Operation(operation).name} to key {name} because its type is not LIST."
         raise KafkaError(ErrorCode.INVALID_CONFIG, text)
     check_size(value)
-    parts, others = list_parts(configs.get(name, config.default)), list_parts(value)
+    parts, others = list_parts(configs.get(name, config.default)), _named_parts(value)
     if operation == Operation.APPEND:
         parts += [part for part in dict.fromkeys(others) if part not in parts]
     else:
         parts = [part for part in parts if part not in others]
     return ",".join(parts)
+
+
+def _named_parts(value: str) -> list[str]:
+    """Elements to add or remove. As in Kafka, an empty one counts, unless it is at the end of others."""
+    if not value:
+        return [""]
+    return value.rstrip(",").split(",") if value.strip(",") else []
 
 
 def _refuse_loggers(call: Call, name: str, operations: list[_Resource.AlterableConfig]) -> None:

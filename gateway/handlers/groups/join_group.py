@@ -58,7 +58,7 @@ def _response(version: int, answer: JoinResponse) -> JoinGroupResponse:
         error_code=answer.error,
         generation_id=answer.generation,
         protocol_type=answer.protocol_type,
-        protocol_name=answer.protocol_name if version >= NULL_NAME_VERSION else answer.protocol_name or "",
+        protocol_name=answer.protocol_name or (None if version >= NULL_NAME_VERSION else ""),
         leader=answer.leader_id,
         skip_assignment=answer.skip_assignment,
         member_id=answer.member_id,

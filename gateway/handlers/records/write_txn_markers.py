@@ -35,6 +35,9 @@ not appended later."""
 REQUEST_S = 30.0
 """The time for all partitions together, less than a coordinator waits for the answer."""
 
+NOBODY = -1
+"""In batches, the producer id and the epoch of a producer that is not idempotent."""
+
 _Marker = WriteTxnMarkersRequest.WritableTxnMarker
 _Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 _Topic = _Result.WritableTxnMarkerTopicResult
@@ -109,6 +112,8 @@ async def _write(
         written.producer_epoch,
         written.coordinator_epoch,
     )
+    if NOBODY in (written.producer_id, written.producer_epoch):  # it would end no transaction, and stay in the log
+        return ErrorCode.INVALID_REQUEST
     try:
         if name == CONSUMER_OFFSETS:
             return await _write_to_groups(cluster, still_wanted, written, partition)

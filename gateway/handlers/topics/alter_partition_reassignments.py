@@ -12,6 +12,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
 from gateway.requests.cluster import Node
+from gateway.requests.controller_timeout import is_over
 from gateway.requests.named_partitions import topic_of
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
@@ -24,10 +25,15 @@ _Partition = _Topic.ReassignablePartitionResponse
 async def handle(call: Call[AlterPartitionReassignmentsRequest]) -> AlterPartitionReassignmentsResponse:
     topics = call.request.topics
     asked = [(topic.name, part) async for topic in sliced(topics) async for part in sliced(topic.partitions)]
-    rows = iter(await fan_out(lambda each: _partition(call, *each), asked))
+    code = ErrorCode.REQUEST_TIMED_OUT if topics and is_over(call.request.timeout_ms) else ErrorCode.NONE
+    if code:
+        call.count_error(code)
+        rows = iter([_row(part, code, None) async for _, part in sliced(asked)])
+    else:
+        rows = iter(await fan_out(lambda each: _partition(call, *each), asked))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=call.version < 1 or call.request.allow_replication_factor_change,
-        error_code=0,
+        error_code=code,
         error_message=None,
         responses=[
             _Topic(name=topic.name, partitions=[next(rows) async for _ in sliced(topic.partitions)])
@@ -47,6 +53,10 @@ async def _partition(call: Call, name: str, asked: _Asked) -> _Partition:
         code, text = error_code(error), str(error)
     if code:
         call.count_error(code)
+    return _row(asked, code, text)
+
+
+def _row(asked: _Asked, code: ErrorCode, text: str | None) -> _Partition:
     return _Partition(partition_index=asked.partition_index, error_code=code, error_message=text)
 
 

@@ -8,6 +8,7 @@ from gateway.handlers.topics.create_topics import MAX_RECORDS, TOO_MANY
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
+from gateway.requests.controller_timeout import is_over
 from gateway.requests.repeated import times_of
 from gateway.requests.replica_assignment import check_assignments
 from gateway.topics.topic import Topic
@@ -37,6 +38,10 @@ async def handle(call: Call[CreatePartitionsRequest]) -> CreatePartitionsRespons
     named = await times_of(topic.name for topic in call.request.topics)
     duplicates = [name async for name, times in sliced(named.items()) if times > 1]
     once = [topic async for topic in sliced(call.request.topics) if named[topic.name] == 1]
+    if once and is_over(call.request.timeout_ms):
+        call.count_error(ErrorCode.REQUEST_TIMED_OUT)
+        refused = [_row(each.name, ErrorCode.REQUEST_TIMED_OUT, None) async for each in sliced(call.request.topics)]
+        return CreatePartitionsResponse(results=refused)
     rows = [_row(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") async for name in sliced(duplicates)]
     room = _Room()
     rows += await fan_out(lambda wanted: _answer(call, wanted, room), once, at_once=1)

@@ -15,6 +15,7 @@ from gateway.pulsar.errors import PulsarError
 from gateway.requests.broker_configs import effective_configs
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
+from gateway.requests.controller_timeout import is_over
 from gateway.requests.repeated import times_of
 from gateway.requests.replica_assignment import check_assignments
 from gateway.topics.topic_configs import check_configs
@@ -43,12 +44,15 @@ async def handle(call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
     request = call.request
     named = await times_of(topic.name for topic in request.topics)
     once = [topic async for topic in sliced(request.topics) if named[topic.name] == 1]
-    rows = None if await _names_too_much(call, once) else await _create_all(call, once)
-    if rows is None:
+    if once and is_over(request.timeout_ms):
+        rows = [_failed(topic.name, ErrorCode.REQUEST_TIMED_OUT, None) async for topic in sliced(request.topics)]
+    elif await _names_too_much(call, once) or (created := await _create_all(call, once)) is None:
         rows = [_failed(topic.name, ErrorCode.POLICY_VIOLATION, TOO_MANY) async for topic in sliced(request.topics)]
     else:
         duplicates = [name async for name, times in sliced(named.items()) if times > 1]
-        rows += [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") async for name in sliced(duplicates)]
+        rows = created + [
+            _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") async for name in sliced(duplicates)
+        ]
     async for row in sliced(rows):
         if row.error_code:
             call.count_error(ErrorCode(row.error_code))

@@ -12,6 +12,7 @@ from gateway.fan_out import fan_out, sliced
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
+from gateway.requests.controller_timeout import is_over
 from gateway.requests.repeated import times_of
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
@@ -44,6 +45,11 @@ async def handle(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
             rows.append(_row(name, topic_id, ErrorCode.INVALID_REQUEST, "Give a topic's name or its id."))
         elif times[name, topic_id] == 1:
             once.append((name, topic_id))
+    if once and is_over(request.timeout_ms):
+        call.count_error(ErrorCode.REQUEST_TIMED_OUT)
+        return DeleteTopicsResponse(
+            responses=[_row(*each, ErrorCode.REQUEST_TIMED_OUT, None) async for each in sliced(wanted)]
+        )
     async for (name, topic_id), number in sliced(times.items()):
         if number > 1 and (name is None) != (topic_id is None):  # whether there is such a topic or not
             rows.append(_row(name, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic name or id."))

@@ -11,6 +11,7 @@ from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out, sliced
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
+from gateway.requests.controller_timeout import is_over
 from gateway.requests.named_partitions import topic_of
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import ElectLeadersRequest, ElectLeadersResponse
@@ -23,9 +24,8 @@ _Partition = _Topic.PartitionResult
 
 async def handle(call: Call[ElectLeadersRequest]) -> ElectLeadersResponse:
     wanted = call.request.topic_partitions
-    kind = call.request.election_type if call.version >= 1 else PREFERRED
-    if kind not in {PREFERRED, UNCLEAN} and wanted != []:
-        refusal = KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+    refusal = None if wanted == [] else _refusal(call)
+    if refusal is not None:
         call.count_error(refusal.code)
         topics = [
             await _refused(each, refusal)
@@ -35,6 +35,16 @@ async def handle(call: Call[ElectLeadersRequest]) -> ElectLeadersResponse:
     if wanted is None:
         return await _all_topics(call)
     return _response(await fan_out(lambda asked: _topic(call, asked), wanted))
+
+
+def _refusal(call: Call[ElectLeadersRequest]) -> KafkaError | None:
+    """Why all of the request is refused, if it is."""
+    kind = call.request.election_type if call.version >= 1 else PREFERRED
+    if is_over(call.request.timeout_ms):
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    if kind not in {PREFERRED, UNCLEAN}:
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+    return None
 
 
 async def _refused(asked: ElectLeadersRequest.TopicPartitions, refusal: KafkaError) -> _Topic:

@@ -81,7 +81,10 @@ def looked_up(version: int, wanted: list[_Wanted]) -> list[_Wanted]:
 
 
 async def _refused(call: Call[MetadataRequest], wanted: Iterable[_Wanted], code: ErrorCode) -> MetadataResponse:
+    """Without operations: nothing was looked up."""
     rows = [_failed(call, item.name, code, item.topic_id or _NO_ID) async for item in sliced(wanted)]
+    async for row in sliced(rows):
+        row.topic_authorized_operations = NOT_ASKED
     return MetadataResponse(brokers=[], cluster_id=None, controller_id=-1, topics=rows, error_code=code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from itertools import repeat
 from typing import NamedTuple
@@ -41,7 +42,10 @@ from protocol.kafka.up_conversion import up_convert
 
 FIRST_BATCH_VERSION = 3
 FIRST_ZSTD_VERSION = 7
-MAGIC_OFFSET = 16
+LENGTH_OFFSET, MAGIC_OFFSET = 8, 16
+SMALLEST_LENGTH = 14
+"""Of a message of magic 0 without key and value."""
+_LENGTH = struct.Struct(">i")
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": ZSTD}
 """The codec of each ``compression.type``. With any other value the producer's codec is kept."""
 TIMESTAMP_AFTER, TIMESTAMP_BEFORE = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
@@ -220,17 +224,8 @@ def _is_too_large(error: BaseException | None) -> bool:
 
 def _checked_header(records: memoryview, version: int, *, transactional: bool) -> BatchHeader:
     """The header of the batch of a v3+ request, after its checks."""
-    if len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] < 2:
-        raise KafkaError(ErrorCode.INVALID_RECORD)
-    if len(records) < HEADER_BYTES:
-        raise KafkaError(ErrorCode.INVALID_RECORD)
+    _check_extent(records)
     header = parse_header(records)
-    if header.batch_length > 0 and header.size_bytes > len(records):
-        raise KafkaError(ErrorCode.INVALID_RECORD)
-    if header.magic != MAGIC_V2:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Unknown magic {header.magic}")
-    if header.size_bytes < HEADER_BYTES:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A batch of {header.size_bytes} bytes is smaller than its header")
     _check_allowed(header, version, transactional=transactional)
     check_batch(records, 0, header)
     magic_of_next = header.size_bytes + MAGIC_OFFSET
@@ -238,6 +233,24 @@ def _checked_header(records: memoryview, version: int, *, transactional: bool) -
         code = ErrorCode.INVALID_RECORD if records[magic_of_next] == 2 else ErrorCode.CORRUPT_MESSAGE
         raise KafkaError(code)
     return header
+
+
+def _check_extent(records: memoryview) -> None:
+    """Whether a whole v2 batch may begin here. Kafka looks at its length first, then at its magic, then for its end."""
+    if len(records) < LOG_OVERHEAD_BYTES:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    (length,) = _LENGTH.unpack_from(records, LENGTH_OFFSET)
+    if length < SMALLEST_LENGTH:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A batch cannot have a length of {length} bytes")
+    if len(records) <= MAGIC_OFFSET:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    magic, size_bytes = records[MAGIC_OFFSET], length + LOG_OVERHEAD_BYTES
+    if magic > MAGIC_V2:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Unknown magic {magic}")
+    if magic < MAGIC_V2 or size_bytes > len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    if size_bytes < HEADER_BYTES:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A batch of {size_bytes} bytes is smaller than its header")
 
 
 def _converted(records: memoryview, max_bytes: int) -> memoryview | None:

@@ -115,13 +115,15 @@ CASES: dict[ApiKey, tuple[Callable[[], Any], Callable[[Any], list[int]]]] = {
     ),
     ApiKey.DeleteTopics: (
         lambda: DeleteTopicsRequest(
-            topics=[DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=None) for name in NAMES]
+            topics=[DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=None) for name in NAMES],
+            timeout_ms=1000,
         ),
         lambda response: [row.error_code for row in response.responses],
     ),
     ApiKey.CreatePartitions: (
         lambda: CreatePartitionsRequest(
-            topics=[CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=3) for name in NAMES]
+            topics=[CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=3) for name in NAMES],
+            timeout_ms=1000,
         ),
         lambda response: [row.error_code for row in response.results],
     ),

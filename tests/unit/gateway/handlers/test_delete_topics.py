@@ -34,7 +34,7 @@ async def answered(catalog: TopicCatalog, *topics: Any) -> list[tuple[str | None
     """The names and error codes of the response's rows."""
     groups = SimpleNamespace(leave_topic_everywhere=AsyncMock(), topic_deleted=Mock(), deletion_failed=AsyncMock())
     cluster = SimpleNamespace(topics=catalog, group_service=groups, logs=SimpleNamespace(forget_topic=AsyncMock()))
-    request = SimpleNamespace(topics=topics)
+    request = SimpleNamespace(topics=topics, timeout_ms=1_000)
     call = SimpleNamespace(
         request=request, version=6, cluster=cluster, topics=RequestedTopics(catalog), count_error=lambda code: None,
         charge_mutations=lambda partitions: None,

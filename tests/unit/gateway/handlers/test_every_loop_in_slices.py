@@ -175,7 +175,7 @@ CASES: list[tuple[Handle, int, dict[str, Any], int]] = [
 
 @pytest.mark.parametrize(("handle", "version", "fields", "loops"), CASES)
 async def test_a_request(handle: Handle, version: int, fields: dict[str, Any], loops: int) -> None:
-    begun = handle(call_of(version, **fields))
+    begun = handle(call_of(version, **({"timeout_ms": 1_000} | fields)))
     task, turns = asyncio.create_task(begun.result() if isinstance(begun, Reply) else begun), 0
     async with asyncio.timeout(20):
         while not task.done():

@@ -130,7 +130,8 @@ async def test_offset_fetch_of_a_group_that_is_loaded_meanwhile(monkeypatch: pyt
 async def test_create_topics_with_too_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(create_topics, "MAX_TOPICS", 2)
     names = [f"t{number % (ROWS - 1)}" for number in range(ROWS)]
-    request = CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name=name) for name in names])
+    topics = [CreateTopicsRequest.CreatableTopic(name=name) for name in names]
+    request = CreateTopicsRequest(topics=topics, timeout_ms=1_000)
     turns, response = await turns_of(create_topics.handle(call_of(request, 7, config=CONFIG)))
     assert turns > 4 * ROWS
     assert [row.error_code for row in response.topics] == [ErrorCode.POLICY_VIOLATION] * ROWS
@@ -296,7 +297,7 @@ async def test_an_assignment_of_too_many_partitions() -> None:
     row = CreateTopicsRequest.CreatableTopic
     assignments = [row.CreatableReplicaAssignment(partition_index=number, broker_ids=[0]) for number in range(10_001)]
     wanted = row(name="t", num_partitions=-1, replication_factor=-1, assignments=assignments)
-    request = CreateTopicsRequest(topics=[wanted])
+    request = CreateTopicsRequest(topics=[wanted], timeout_ms=1_000)
     response = await create_topics.handle(call_of(request, 7, config=CONFIG))
     assert [row.error_code for row in response.topics] == [ErrorCode.POLICY_VIOLATION]
 

@@ -30,6 +30,7 @@ def test_the_first_member_leads_the_first_generation() -> None:
         ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": [("range", b"a"), ("range", b"b")]}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
 def test_refused_at_the_door(changes: dict[str, Any], error: ErrorCode) -> None:
