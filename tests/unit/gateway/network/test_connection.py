@@ -18,6 +18,7 @@ from gateway.config.limits import MIB
 from gateway.config.listeners import LOOPBACK
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.requests.context import Listener
+from gateway.requests.reply import Response
 from protocol.framing import DIRECT_READ_BYTES
 from protocol.proxy.header import Endpoint, encode_gateway_header
 from tests.unit.event_loop import let_callbacks_run
@@ -129,6 +130,35 @@ def test_answers_leave_in_order_whatever_completes_first(kinds: str, cuts: list[
         assert conversation.connection.idle
 
     asyncio.run(run())
+
+
+async def test_the_only_answer_is_written_in_the_turn_in_which_it_comes() -> None:
+    talk = Conversation()
+    talk.feed(frame("f1"))
+    talk.dispatcher.futures["1"].set_result(cast(Response, "1"))
+    await asyncio.sleep(0)
+    assert talk.answers == ["1"]
+
+
+async def test_the_answers_of_a_turn_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk, writes = Conversation(), list[int]()
+    monkeypatch.setattr(talk.transport, "writelines", lambda buffers: writes.append(len(buffers)))
+    talk.feed(b"".join(frame(f"f{number}") for number in range(5)))
+    for number in range(5):
+        talk.dispatcher.futures[str(number)].set_result(cast(Response, str(number)))
+    await let_callbacks_run()
+    assert writes == [5]
+
+
+async def test_the_request_behind_an_answer_runs_in_the_next_turn() -> None:
+    """Not before the other answers of the turn are known."""
+    talk = Conversation()
+    talk.feed(frame("f1") + frame("n2"))
+    talk.dispatcher.futures["1"].set_result(cast(Response, "1"))
+    await asyncio.sleep(0)
+    assert talk.dispatcher.begun == ["1"]
+    await asyncio.sleep(0)
+    assert talk.dispatcher.begun == ["1", "2"] and talk.answers == ["1", "2"]
 
 
 async def test_a_peer_gets_its_answers_as_they_come() -> None:
