@@ -24,6 +24,7 @@ from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
 from gateway.requests.reply import Reply
 from gateway.topics.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
+from protocol.kafka.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
@@ -34,9 +35,6 @@ continues to open. A marker that is already queued there is joined by the next a
 not appended later."""
 REQUEST_S = 30.0
 """The time for all partitions together, less than a coordinator waits for the answer."""
-
-NOBODY = -1
-"""In batches, the producer id and the epoch of a producer that is not idempotent."""
 
 _Marker = WriteTxnMarkersRequest.WritableTxnMarker
 _Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
@@ -112,7 +110,7 @@ async def _write(
         written.producer_epoch,
         written.coordinator_epoch,
     )
-    if NOBODY in (written.producer_id, written.producer_epoch):  # it would end no transaction, and stay in the log
+    if written.producer_id == NO_PRODUCER_ID or written.producer_epoch == NO_PRODUCER_EPOCH:  # it would end nothing
         return ErrorCode.INVALID_REQUEST
     try:
         if name == CONSUMER_OFFSETS:

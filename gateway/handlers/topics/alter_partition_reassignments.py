@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out, sliced
+from gateway.handlers.topics.controller_timeout import is_over
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
 from gateway.requests.cluster import Node
-from gateway.requests.controller_timeout import is_over
 from gateway.requests.named_partitions import topic_of
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.topics import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out, sliced
+from gateway.handlers.topics.controller_timeout import is_over
 from gateway.handlers.topics.create_topics import MAX_RECORDS, TOO_MANY
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
-from gateway.requests.controller_timeout import is_over
 from gateway.requests.repeated import times_of
 from gateway.requests.replica_assignment import check_assignments
 from gateway.topics.topic import Topic

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out, sliced
+from gateway.handlers.topics.controller_timeout import is_over
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.broker_configs import effective_configs
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
-from gateway.requests.controller_timeout import is_over
 from gateway.requests.repeated import times_of
 from gateway.requests.replica_assignment import check_assignments
 from gateway.topics.topic_configs import check_configs

@@ -9,10 +9,10 @@ import uuid
 from gateway.background import run_once
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import fan_out, sliced
+from gateway.handlers.topics.controller_timeout import is_over
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
 from gateway.requests.cluster import Cluster
-from gateway.requests.controller_timeout import is_over
 from gateway.requests.repeated import times_of
 from gateway.topics.topic import Topic
 from gateway.topics.topic_names import INTERNAL_TOPICS
