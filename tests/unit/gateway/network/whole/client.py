@@ -24,9 +24,9 @@ from protocol.kafka.messages.records import FetchRequest, ProduceRequest
 from protocol.kafka.messages.topics import MetadataRequest
 from protocol.sasl import oauth_bearer
 from protocol.sasl.scram import ScramMechanism
-from tests.unit.gateway.network.whole_forms import Form
-from tests.unit.gateway.network.whole_gateway import Request, WholeGateway
-from tests.unit.gateway.network.whole_logins import PASSWORDS, SCRAM, LogsInBy
+from tests.unit.gateway.network.whole.forms import Form
+from tests.unit.gateway.network.whole.gateway import Request, WholeGateway
+from tests.unit.gateway.network.whole.logins import PASSWORDS, SCRAM, LogsInBy
 from tests.unit.protocol.sasl.test_scram import HonestClient
 
 PLAIN = Form()

@@ -40,9 +40,9 @@ from protocol.kafka.messages.records import FetchResponse, ProduceResponse
 from protocol.kafka.messages.topics import MetadataResponse
 from protocol.proxy.header import Endpoint
 from tests.unit.gateway.login.login_scene import USER, USERS
-from tests.unit.gateway.network.whole_forms import Form
-from tests.unit.gateway.network.whole_logins import SCRAM, WholeTokens
-from tests.unit.gateway.network.whole_sockets import PlainEnd, TlsEnd
+from tests.unit.gateway.network.whole.forms import Form
+from tests.unit.gateway.network.whole.logins import SCRAM, WholeTokens
+from tests.unit.gateway.network.whole.sockets import PlainEnd, TlsEnd
 
 PLAINTEXT, SASL = Listener("plain"), Listener("sasl", protocol="SASL_PLAINTEXT")
 SOCKET_BYTES = 16 * 1024

@@ -16,10 +16,10 @@ import pytest
 from gateway.login import exchanges
 from protocol.sasl.scram import credential_of
 from tests.unit.gateway.network.virtual_loop import VirtualLoop
-from tests.unit.gateway.network.whole_client import APIS, PLAIN, WholeClient
-from tests.unit.gateway.network.whole_forms import Form, contexts, renewed, some_form
-from tests.unit.gateway.network.whole_gateway import WholeGateway
-from tests.unit.gateway.network.whole_logins import some_way
+from tests.unit.gateway.network.whole.client import APIS, PLAIN, WholeClient
+from tests.unit.gateway.network.whole.forms import Form, contexts, renewed, some_form
+from tests.unit.gateway.network.whole.gateway import WholeGateway
+from tests.unit.gateway.network.whole.logins import some_way
 
 STEPS = 40
 MAX_CLIENTS = 6

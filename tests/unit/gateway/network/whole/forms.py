@@ -17,7 +17,7 @@ from gateway.config.listeners import TlsSection
 from gateway.observability.metrics import Metrics
 from gateway.transport.certificates import Certificates
 from protocol.proxy.header import V2_SIGNATURE, Endpoint, encode_proxy_header
-from tests.unit.gateway.network.whole_sockets import HOST, Contexts
+from tests.unit.gateway.network.whole.sockets import HOST, Contexts
 
 LOCAL, PROXY, NOTHING = 0x20, 0x21, 0x22
 UNSPECIFIED, TCP4, TCP6, UNIX = 0, 0x11, 0x21, 0x31
