@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.conversation import Conversation, case
+from tests.conformance.data.test_list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST, MAX_TIMESTAMP, ask, partition
 from tests.conformance.fetching import END, filled
 from tests.conformance.records import T0_MS, batch, records
 from tests.conformance.requests import fetch_fields, fetch_partition, produce_fields
-from tests.conformance.data.test_list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST, MAX_TIMESTAMP, ask, partition
 
 HIGH_WATERMARK = -1
 INSIDE_A_BATCH = 7

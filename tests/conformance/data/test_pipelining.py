@@ -10,9 +10,9 @@ import time
 from typing import Any
 
 from tests.conformance.conversation import Conversation, case
+from tests.conformance.groups.test_groups import new_group
 from tests.conformance.records import batch, records
 from tests.conformance.requests import MAX_BYTES, fetch_fields, fetch_partition, produce_fields
-from tests.conformance.groups.test_groups import new_group
 
 ONCE = [0]
 FETCH_FIELDS = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "topics": []}

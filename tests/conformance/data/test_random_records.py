@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conformance.conversation import Conversation, Pair
-from tests.conformance.records import GZIP, NONE, T0_MS, batch, records, with_bad_crc
-from tests.conformance.requests import MAX_BYTES, init_producer_id, produce_fields, read_back
 from tests.conformance.data.test_list_offsets import EARLIEST, LATEST
 from tests.conformance.data.test_random_fetches import AT_RANDOM, LONG_WAIT, Ask, Client, Form, rows
+from tests.conformance.records import GZIP, NONE, T0_MS, batch, records, with_bad_crc
+from tests.conformance.requests import MAX_BYTES, init_producer_id, produce_fields, read_back
 
 TOPICS = ("random-records-a", "random-records-b")
 UNKNOWN_TOPIC = "random-records-unknown"

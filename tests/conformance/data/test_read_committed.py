@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.data import test_fetch
 from tests.conformance.conversation import Conversation, case
+from tests.conformance.data import test_fetch
 from tests.conformance.fetching import named
 from tests.conformance.records import T0_MS, TRANSACTIONAL, Record, batch
 from tests.conformance.requests import MAX_BYTES, fetch_fields, fetch_partition, produce

@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.group.messages import FetchedOffset, FetchOffsetsRequest, FetchOffsetsResponse
 from coordinator.topics import TopicPartition
+from gateway import fan_out
 from gateway.handlers.groups import offset_fetch
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import OffsetFetchRequest, OffsetFetchResponse
@@ -31,6 +32,12 @@ class Offsets:
         every = [TopicPartition("t", number) for number in range(2)]
         partitions = every if asked.partitions is None else asked.partitions
         return FetchOffsetsResponse(ErrorCode.NONE, {each: FetchedOffset(5, metadata=METADATA) for each in partitions})
+
+
+@pytest.fixture(autouse=True)
+def in_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups are looked up side by side: after a pause, it may not be the first one that finds the room taken."""
+    monkeypatch.setattr(fan_out, "SLICE_S", 60.0)
 
 
 async def fetch(coordinator: Offsets, groups: list[_Group]) -> OffsetFetchResponse:

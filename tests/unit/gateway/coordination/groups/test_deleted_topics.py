@@ -62,7 +62,7 @@ def call(scene: Scene, topics: Any, request: Any = None, version: int = 6) -> An
 
 
 def delete_request(name: str) -> Any:
-    return SimpleNamespace(topics=[SimpleNamespace(name=name, topic_id=None)])
+    return SimpleNamespace(topics=[SimpleNamespace(name=name, topic_id=None)], timeout_ms=30_000)
 
 
 async def test_a_deletion_continues_when_its_client_disconnects(monkeypatch: pytest.MonkeyPatch) -> None:
