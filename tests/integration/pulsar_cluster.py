@@ -5,6 +5,7 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Protocol
 
 from gateway.pulsar.admin.client import AdminClient
@@ -20,6 +21,7 @@ NAMESPACE = "kafka-client-test/default"
 PUBLISH_TIME_MS = 1_700_000_000_000
 TIMEOUT_S = 60
 MANY = 1_000_000
+ATTEMPTS, RETRY_S = 3, 0.5
 
 
 class PulsarAddresses(Protocol):
@@ -93,8 +95,19 @@ class Operations:
         await self._http.request("PUT", topic_path(topic, "unload"))
 
     async def truncate(self, topic: str) -> None:
-        """Delete the data of every closed ledger, consumed or not."""
-        await self._http.request("DELETE", topic_path(topic, "truncate"))
+        """Delete the data of every closed ledger, consumed or not.
+
+        Pulsar moves all cursors to the end first, and fails if a reader's cursor is closed just then.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                await self._http.request("DELETE", topic_path(topic, "truncate"))
+            except AdminError as error:
+                if error.status != HTTPStatus.INTERNAL_SERVER_ERROR or attempt == ATTEMPTS - 1:
+                    raise
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
 
     async def terminate(self, topic: str) -> None:
         """Let the topic accept no more entries."""
