@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 
 from tests.integration.confluent import TIMEOUT_S
 from tests.integration.native import wait_for
-from tests.support.raw_client import connected
+from tests.support.raw_client import ConnectionClosedError, connected
 
 ENDING = ["PrepareCommit", "PrepareAbort"]
 
@@ -103,10 +103,14 @@ def await_markers(bootstrap: str, topic: str | None = None) -> None:
 
 
 def _has_all_markers(broker: str, topic: str | None) -> bool:
-    with connected(broker) as client:
-        answer = client.call("ListTransactions", 0, state_filters=ENDING, producer_id_filters=[])
-        ids = [row["transactional_id"] for row in answer["transaction_states"]]
-        if answer["error_code"] or not ids or topic is None:
-            return answer["error_code"] == 0 and not ids
-        ending = client.call("DescribeTransactions", 0, transactional_ids=ids)["transaction_states"]
+    """False also while a load balancer has not found the broker again."""
+    try:
+        with connected(broker) as client:
+            answer = client.call("ListTransactions", 0, state_filters=ENDING, producer_id_filters=[])
+            ids = [row["transactional_id"] for row in answer["transaction_states"]]
+            if answer["error_code"] or not ids or topic is None:
+                return answer["error_code"] == 0 and not ids
+            ending = client.call("DescribeTransactions", 0, transactional_ids=ids)["transaction_states"]
+    except ConnectionClosedError:
+        return False
     return not any(row["topic"] == topic for each in ending for row in each["topics"])
