@@ -12,7 +12,7 @@ from protocol.kafka.handwritten.produce_request import ProducedTopic
 
 
 class Log:
-    """Takes everything; what becomes of it is told by the test."""
+    """Accepts every batch. The test sets the outcome."""
 
     start = SimpleNamespace(offset=0)
     producers = None

@@ -104,7 +104,7 @@ async def test_a_flag_that_was_not_written_yet(topic: FakeTopic) -> None:
 
 
 async def test_what_a_native_producer_took_over_from_another_topic(topic: FakeTopic) -> None:
-    """Whoever forwards messages may forward their properties, too."""
+    """A native program that copies messages may copy their properties, too."""
     topic.cursors = []
     write(topic, native=True, tag="3:0")
     assert await replication(topic) == Replication()
