@@ -371,7 +371,7 @@ class Fleet:
                 async with asyncio.timeout(RELEASE_S):
                     await asyncio.gather(*(listener.release_partitions() for listener in self._listeners))
                     if self._turns is not None:
-                        await self._turns.told()
+                        await self._turns.wait_until_logged()
             except TimeoutError:
                 log.warning("partitions that moved were not released in time", epoch=epoch)
                 self._report_lease_lost()

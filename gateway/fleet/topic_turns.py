@@ -23,6 +23,7 @@ from gateway.pulsar.errors import RequestTimeoutError
 TURN_S = 20.0
 """How long a change waits for others. Its client waits longer."""
 CHECK_S = 0.005
+"""How often the log is looked at for changes that have begun."""
 
 
 class _Asked:
@@ -66,13 +67,13 @@ class TopicTurns:
         own = self._membership.member.incarnation
         return all(state.member.incarnation == own for state in self._membership.roster.members.values())
 
-    async def told(self) -> None:
+    async def wait_until_logged(self) -> None:
         """Return when the log has all changes that this gateway has begun, if there are others."""
-        while self._must_tell() and any(asked.begun.is_set() and not asked.was_read for asked in self._asked.values()):
+        while self._membership.is_known_to_all and not self._is_alone() and self._begun_unlogged():
             await asyncio.sleep(CHECK_S)
 
-    def _must_tell(self) -> bool:
-        return self._membership.is_known_to_all and not self._is_alone()
+    def _begun_unlogged(self) -> bool:
+        return any(asked.begun.is_set() and not asked.was_read for asked in self._asked.values())
 
     def update(self) -> None:
         """The turns or the members have changed in the log."""
