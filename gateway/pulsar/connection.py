@@ -27,6 +27,7 @@ from gateway.pulsar.keepalive import Keepalive
 from gateway.pulsar.login import auth_response, connect_command
 from gateway.pulsar.pending_requests import PendingRequests
 from gateway.pulsar.position import Position
+from gateway.pulsar.send_window import SendWindow
 from gateway.pulsar.settings import PulsarSettings
 from protocol.framing import FrameReceiver
 from protocol.pulsar.frames import FRAME_PADDING_BYTES, Buffer, FrameError, encode_command, parse_command
@@ -80,7 +81,13 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """A connection to one broker, opened by `Connections`. It is dead once `state` is CLOSED."""
 
-    def __init__(self, address: BrokerAddress, settings: PulsarSettings, owner: ConnectionOwner) -> None:
+    def __init__(
+        self,
+        address: BrokerAddress,
+        settings: PulsarSettings,
+        owner: ConnectionOwner,
+        send_window: SendWindow | None = None,
+    ) -> None:
         self.address = address
         self.state = ConnectionState.HANDSHAKE
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
@@ -91,6 +98,8 @@ class Connection(asyncio.BufferedProtocol):
         self.writable_event.set()
         self.producers: dict[int, ProducerHandler] = {}
         self.consumers: dict[int, ConsumerHandler] = {}
+        self.send_window = send_window
+        """Bounds what a namespace has unacknowledged; None for connections that no namespace owns."""
         self._settings = settings
         self._owner = owner
         self._loop = asyncio.get_running_loop()

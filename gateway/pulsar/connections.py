@@ -10,6 +10,7 @@ from gateway.pulsar.broker_address import BrokerAddress
 from gateway.pulsar.connection import Connection, ConnectionOwner, ConnectionState
 from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError
 from gateway.pulsar.lookup import Lookup
+from gateway.pulsar.send_window import SendWindow, Sharing
 from gateway.pulsar.settings import PulsarSettings
 from gateway.pulsar.tls import client_ssl_context
 
@@ -39,6 +40,7 @@ class Connections:
         self._ssl = client_ssl_context(settings) if settings.service_url.startswith("pulsar+ssl") else None
         self._shared: dict[tuple[BrokerAddress, str], asyncio.Task[Connection]] = {}
         """By address and namespace."""
+        self._sharing: dict[BrokerAddress, Sharing] = {}
         self.live: set[Connection] = set()
         self.last_receipt_s = -math.inf
         """When any broker last sent a receipt, by the loop's clock; minus infinity if none ever did."""
@@ -51,7 +53,8 @@ class Connections:
             raise client_closed()
         task = self._shared.get((address, namespace))
         if task is None or _is_dead(task):
-            task = run_shared("connection to Pulsar", _connected(address, self._settings, self, self._ssl))
+            window = self._send_window(address, namespace)
+            task = run_shared("connection to Pulsar", _connected(address, self._settings, self, self._ssl, window))
             self._shared[address, namespace] = task
         try:
             return await asyncio.shield(task)
@@ -67,6 +70,11 @@ class Connections:
             connection.close(client_closed())
             raise client_closed()
         return connection
+
+    def _send_window(self, address: BrokerAddress, namespace: str) -> SendWindow | None:
+        if namespace == NO_NAMESPACE:
+            return None
+        return SendWindow(namespace, self._sharing.setdefault(address, Sharing()))
 
     def close_namespace(self, namespace: str) -> None:
         """Close the connections that the namespace has. They are opened again when they are needed."""
@@ -100,7 +108,11 @@ class Connections:
 
 
 async def _connected(
-    address: BrokerAddress, settings: PulsarSettings, owner: ConnectionOwner, ssl_context: ssl.SSLContext | None
+    address: BrokerAddress,
+    settings: PulsarSettings,
+    owner: ConnectionOwner,
+    ssl_context: ssl.SSLContext | None,
+    send_window: SendWindow | None = None,
 ) -> Connection:
     """Open a connection and log in. Raises ConnectionLostError, NotAuthorizedError or another PulsarError."""
     loop = asyncio.get_running_loop()
@@ -109,7 +121,10 @@ async def _connected(
     try:
         async with asyncio.timeout(settings.connect_timeout_ms / 1000):
             _, connection = await loop.create_connection(
-                lambda: Connection(address, settings, owner), host, port, ssl=ssl_context if address.tls else None
+                lambda: Connection(address, settings, owner, send_window),
+                host,
+                port,
+                ssl=ssl_context if address.tls else None,
             )
             await connection.wait_ready()
             return connection

@@ -23,6 +23,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import ConnectionLostError, MessageTooLargeError, PulsarError, RetriableError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import METADATA_BYTES, Producer
+from gateway.pulsar.send_window import SendWindow
 from protocol.kafka.batch import parse_header
 from protocol.kafka.errors import ErrorCode
 
@@ -79,6 +80,8 @@ class Appender:
         self.producer: Producer | None = None
         """The producer that sends the entries; None while there is none."""
         self._lost = predecessor
+        self._window: SendWindow | None = None
+        """That of the producer's connection, if its namespace has its own."""
         self.next_tag: NextTag | None = None
         self._pump_scheduled = False
         self._unblocking: asyncio.Task[None] | None = None
@@ -112,6 +115,7 @@ class Appender:
     def use(self, producer: Producer) -> None:
         """Send through this producer from now on, beginning with the queued batches."""
         self.producer, self._lost = producer, None
+        self._window = producer.connection.send_window
         self._pump()
 
     async def close(self) -> None:
@@ -119,7 +123,10 @@ class Appender:
         producer, self.producer = self.producer, None
         if producer is not None:
             self._lost = producer  # until the broker has confirmed the close
-            await producer.close()
+            try:
+                await producer.close()
+            finally:
+                self._leave_window()
             self._lost = None
 
     # Appending
@@ -190,11 +197,11 @@ class Appender:
             self._wait_until_writable(producer)
             return False
         count = len(self._in_flight)
-        if count == 0:
-            return True
         if count >= limits.append_max_in_flight_entries or self._in_flight_bytes >= limits.append_max_in_flight_bytes:
             return False
-        return count < SHARE_ABOVE_IN_FLIGHT or self._queued_bytes >= LARGE_BATCH_BYTES
+        if count >= SHARE_ABOVE_IN_FLIGHT and self._queued_bytes < LARGE_BATCH_BYTES:
+            return False
+        return self._window is None or self._window.admits(self._pump)
 
     def _wait_until_writable(self, producer: Producer) -> None:
         """Pulsar reads more slowly than this gateway writes. Continue when the connection is writable again."""
@@ -212,6 +219,14 @@ class Appender:
             self._unblocking.cancel()
             self._unblocking = None
 
+    def _leave_window(self) -> None:
+        """What is in flight will not be acknowledged on this connection."""
+        if self._window is not None:
+            window, self._window = self._window, None
+            window.leave(self._pump)
+            window.lost(self._in_flight.values())
+            window.call_waiting()
+
     def _take_group(self) -> list[PendingBatch]:
         """Remove the batches of the next entry from the queue, and return them."""
         assert self.producer is not None
@@ -219,6 +234,8 @@ class Appender:
         count, size_bytes = 1, first.size_bytes
         if len(queue) > 1:
             max_bytes = min(self._max_entry_bytes, self.producer.max_message_bytes - METADATA_BYTES)
+            if self._window is not None:
+                max_bytes = min(max_bytes, self._window.max_entry_bytes)
             for batch in islice(queue, 1, None):
                 if size_bytes + batch.size_bytes > max_bytes or not _alike(batch, first):
                     break
@@ -256,6 +273,8 @@ class Appender:
             return
         self._in_flight[sequence_id] = sent
         self._in_flight_bytes += len(data)
+        if self._window is not None:
+            self._window.sent(sent, len(data))
         self._metrics.entries_written.value += 1
         self._metrics.batches_written.value += len(group)
 
@@ -265,7 +284,7 @@ class Appender:
         sent = self._forget(sequence_id)
         if sent is not None:
             self._listener.entry_written(sent, position)
-        self._pump()
+        self._pump_all()
 
     def on_send_error(self, sequence_id: int, error: PulsarError) -> None:
         sent = self._forget(sequence_id)
@@ -273,7 +292,12 @@ class Appender:
             if isinstance(error, MessageTooLargeError) and len(sent.batches) > 1:
                 error = self._too_large(sent)
             self._listener.entry_refused(sent, error)
+        self._pump_all()
+
+    def _pump_all(self) -> None:
         self._pump()
+        if self._window is not None:
+            self._window.call_waiting()
 
     def _too_large(self, sent: SentEntry) -> PulsarError:
         """The topic has a limit of its own, which no answer of the broker names. Each batch may be within it."""
@@ -283,6 +307,7 @@ class Appender:
     def on_producer_closed(self, error: PulsarError) -> None:
         self._lost, self.producer = self.producer or self._lost, None
         self._stop_unblocking()  # the next producer may have another connection
+        self._leave_window()
         self._listener.producer_lost(error)
 
     def claim(self, producer_name: str, sequence_id: int) -> SentEntry | None:
@@ -319,6 +344,8 @@ class Appender:
         sent = self._in_flight.pop(sequence_id, None)
         if sent is not None:
             self._in_flight_bytes -= len(sent.data)
+            if self._window is not None:
+                self._window.acknowledged(sent, time.monotonic() - sent.sent_at)
         return sent
 
 

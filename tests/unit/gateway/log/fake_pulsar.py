@@ -33,7 +33,7 @@ class FakeProducer:
         self.topic, self.listener, self.name = topic, listener, name
         self.closed = False
         self.max_message_bytes = 1 << 20
-        self.connection = SimpleNamespace(writable=True, writable_event=asyncio.Event())
+        self.connection = SimpleNamespace(writable=True, writable_event=asyncio.Event(), send_window=None)
         self.before_flush = asyncio.get_running_loop().call_soon
         self.sent: dict[int, tuple[bytes, int]] = {}
         self.fields: dict[int, bytes] = {}
