@@ -278,13 +278,13 @@ class GroupCoordinator:
         """Producers with pending offsets in this partition; None if this coordinator does not serve."""
         return self._transactions.open_transactions() if self._phase is Phase.ACTIVE else None
 
-    def doubt_transaction(self, producer_id: int) -> None:
+    def suspect_hanging(self, producer_id: int) -> None:
         """Perhaps no transaction coordinator knows the transaction: its commits are verified again."""
-        self._transactions.doubt(producer_id)
+        self._transactions.suspect_hanging(producer_id)
 
-    def is_doubted(self, producer_id: int) -> bool:
-        """The transaction is doubted, and no commit of it was verified since."""
-        return self._transactions.is_doubted(producer_id)
+    def is_suspected(self, producer_id: int) -> bool:
+        """The transaction is suspected to hang, and no commit of it was verified since."""
+        return self._transactions.is_suspected(producer_id)
 
     def fetch_offsets(self, request: FetchOffsetsRequest) -> FetchOffsetsResponse:
         """Answers in every state of the group, and for groups that do not exist."""

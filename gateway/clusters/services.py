@@ -23,7 +23,7 @@ from gateway.coordination.transactions.transaction_service import TransactionSer
 from gateway.coordination.transactions.verifier import Verifier
 from gateway.dispatch import ServedCluster
 from gateway.fetching.fetch_session import FetchSessions
-from gateway.fleet.asking import PeerLostError
+from gateway.fleet.peers import PeerLostError
 from gateway.fleet.view import ClusterFleet, LeadsNothing
 from gateway.forwarding.fleet_leaders import FleetLeaders
 from gateway.forwarding.forwarder import Forwarding

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from coordinator.fleet.messages import Member
-from gateway.fleet.asking import PeerLostError, Peers
+from gateway.fleet.peers import PeerLostError, Peers
 from protocol.kafka.messages.topics import MetadataRequest, MetadataResponse
 
 VERSION = 1

@@ -27,12 +27,12 @@ from coordinator.fleet.placement import PartitionKey
 from coordinator.topics import DeletedTopic
 from gateway.background import TaskGroup
 from gateway.config.gateway_config import FleetSection
-from gateway.fleet.asking import Peers
 from gateway.fleet.clock import lease_now_ms
 from gateway.fleet.deletions import Deletions
 from gateway.fleet.eviction_check import EvictionCheck
 from gateway.fleet.fleet_log import FleetLog, limit_retention, prepare_fleet_topic, read_cluster_id
 from gateway.fleet.listener import FleetListener
+from gateway.fleet.peers import Peers
 from gateway.fleet.topic_stops import STOP_S, TopicStops
 from gateway.fleet.topic_turns import TopicTurns
 from gateway.pulsar.admin.client import AdminClient

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator
 
 from coordinator.fleet.messages import Member
-from gateway.fleet.asking import PeerLostError, R
+from gateway.fleet.peers import PeerLostError, R
 from gateway.forwarding.peers import PeerLink, Peers
 from protocol.kafka.codec import decode_response, encode_request
 from protocol.kafka.messages.message import Message

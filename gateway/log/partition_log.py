@@ -314,24 +314,24 @@ class PartitionLog:
         """The entry of ours is written. It will be read from Pulsar when the broker dispatches it."""
         position, _, sent = receipt
         if sent.is_transactional:
-            self._doubt_ended(sent.data)
+            self._suspect_ended(sent.data)
         if sent.checkpoint is not None:
             self.transactions.checkpoint_written(position, sent.checkpoint)
 
     def _held_back_read(self, entry: Entry, read: LogEntry) -> None:
         """An entry that readers do not get yet was looked up: it may be in flight, or of the leader before."""
-        self._doubt_ended(read.data)
+        self._suspect_ended(read.data)
         claimed = self.writer.claim(entry.metadata.producer_name, entry.metadata.sequence_id)
         if claimed is None:
             self.producers.appended(read)
         else:
             self.writer.complete(claimed, read.base_offset, time.monotonic())
 
-    def _doubt_ended(self, held_back: bytes | bytearray | memoryview) -> None:
+    def _suspect_ended(self, held_back: bytes | bytearray | memoryview) -> None:
         """Until its marker is read, a transaction that has ended seems to be open."""
         for _, header in iter_headers(held_back):
             if header.is_control:
-                self.transactions.doubt(header.producer_id)
+                self.transactions.suspect_hanging(header.producer_id)
 
     def _skip_held_back(self, read: Position, *, was_held_back: bool) -> None:
         """The end may have moved from this entry over entries that were held back: they are not in memory."""

@@ -122,7 +122,7 @@ class OffsetTransactions:
         self._marker_epochs: dict[int, MarkerEpochValue] = {}
         self._endings: dict[int, _Ending] = {}
         self._verifications: WeakSet[Verification] = WeakSet()
-        self._doubted: set[int] = set()
+        self._suspected: set[int] = set()
         """Producers whose transactions may be unknown to every coordinator."""
 
     def replay(self, key: TransactionalKey, value: TransactionalValue | None) -> None:
@@ -156,18 +156,18 @@ class OffsetTransactions:
                 )
         return found
 
-    def doubt(self, producer_id: int) -> None:
+    def suspect_hanging(self, producer_id: int) -> None:
         """Verify the next commit of this producer again, although its transaction is open."""
-        self._doubted.add(producer_id)
+        self._suspected.add(producer_id)
 
-    def is_doubted(self, producer_id: int) -> bool:
-        """Whether the producer's transaction is doubted, and no commit was verified since."""
-        return producer_id in self._doubted
+    def is_suspected(self, producer_id: int) -> bool:
+        """Whether the producer's transaction is suspected to hang, and no commit was verified since."""
+        return producer_id in self._suspected
 
     # --- Commits
 
     def start_verification(self, producer_id: int, producer_epoch: int) -> Verification:
-        is_open = self._pending.producer_epoch(producer_id) == producer_epoch and producer_id not in self._doubted
+        is_open = self._pending.producer_epoch(producer_id) == producer_epoch and producer_id not in self._suspected
         verification = Verification(producer_id, producer_epoch, is_needed=not is_open)
         self._verifications.add(verification)
         return verification
@@ -191,7 +191,7 @@ class OffsetTransactions:
         if not values:
             reply(answer)
             return
-        self._doubted.discard(request.producer_id)
+        self._suspected.discard(request.producer_id)
         order = self._pending.next_order()
         changes = {
             TransactionalOffsetKey(request.producer_id, request.group_id, *partition): TransactionalOffsetValue(
@@ -226,7 +226,7 @@ class OffsetTransactions:
             reply(error)
             return
         self._void_verifications(marker)
-        self._doubted.discard(marker.producer_id)
+        self._suspected.discard(marker.producer_id)
         ending = self._ending(marker, now_ms)
         ending.replies.append(reply)
         self._endings[marker.producer_id] = ending

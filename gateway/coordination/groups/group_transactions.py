@@ -20,12 +20,12 @@ class GroupTransactions:
         """(producer id, its epoch, where the transaction began); empty if this gateway does not lead the partition."""
         return [(each.producer_id, each.producer_epoch, each.first_order) for each in self._open()]
 
-    def doubt(self, producer_id: int) -> None:
-        self._partition.run(lambda coordinator, now_ms: coordinator.doubt_transaction(producer_id))
+    def suspect_hanging(self, producer_id: int) -> None:
+        self._partition.run(lambda coordinator, now_ms: coordinator.suspect_hanging(producer_id))
 
-    def is_doubted(self, producer_id: int, first_order: int) -> bool:
+    def is_suspected(self, producer_id: int, first_order: int) -> bool:
         is_open = any((each.producer_id, each.first_order) == (producer_id, first_order) for each in self._open())
-        return is_open and self._partition.run(lambda coordinator, now_ms: coordinator.is_doubted(producer_id))
+        return is_open and self._partition.run(lambda coordinator, now_ms: coordinator.is_suspected(producer_id))
 
     async def is_copied(self, first_order: int) -> bool:
         """This topic is not replicated between clusters."""

@@ -38,7 +38,7 @@ from coordinator.fleet.messages import Member
 from coordinator.topics import TopicPartition
 from coordinator.transaction.ports import MARKER_OUTCOMES, MarkerOutcome, OnMarker, TransactionMarkers
 from gateway.background import TaskGroup, report
-from gateway.fleet.asking import PeerLostError, Peers
+from gateway.fleet.peers import PeerLostError, Peers
 from gateway.fleet.view import FleetView
 from gateway.pulsar.errors import PulsarError
 from gateway.topics.catalog import TopicCatalog

@@ -2,11 +2,11 @@
 
 Verification prevents such transactions. One remains if its coordinator has lost its state, for example because
 `__transaction_state` was deleted. Consumers that read only committed records would be blocked there for ever. A
-transaction that is open for longer than the longest timeout is doubted: its producer's batches are verified again.
-Then all gateways are asked for the producer's transaction (ListTransactions and DescribeTransactions). If, twice in
-a row, no gateway knows the partition as part of an open transaction, the transaction is aborted there, unless one of
-its batches was verified after the doubt, or it came from another cluster, whose coordinators are not asked. While a
-gateway does not answer, or leaders move, nothing is decided.
+transaction that is open for longer than the longest timeout is suspected to hang: its producer's batches are verified
+again. Then all gateways are asked for the producer's transaction (ListTransactions and DescribeTransactions). If, twice
+in a row, no gateway knows the partition as part of an open transaction, the transaction is aborted there, unless one of
+its batches was verified meanwhile, or it came from another cluster, whose coordinators are not asked. While a gateway
+does not answer, or leaders move, nothing is decided.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coordinator.transaction.coordinator import TransactionCoordinator
 from coordinator.transaction.messages import ListTransactionsRequest as ListRequest
 from coordinator.transaction.states import PREPARED, TransactionState
 from gateway.coordination.partition.coordinators import Coordinators
-from gateway.fleet.asking import PeerLostError, Peers
+from gateway.fleet.peers import PeerLostError, Peers
 from gateway.fleet.view import FleetView
 from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import Metrics
@@ -50,14 +50,14 @@ WriteIfWanted = Callable[[WriteTxnMarkersRequest, Callable[[], bool]], Awaitable
 log = structlog.get_logger()
 
 
-class Doubted(Protocol):
+class PartitionTransactions(Protocol):
     """The transactions of a partition that this gateway leads."""
 
-    def doubt(self, producer_id: int) -> None:
+    def suspect_hanging(self, producer_id: int) -> None:
         """Lets the producer's batches be verified again, although its transaction is open."""
 
-    def is_doubted(self, producer_id: int, first_offset: int) -> bool:
-        """The transaction that began there is still open, and none of its batches was verified after the doubt."""
+    def is_suspected(self, producer_id: int, first_offset: int) -> bool:
+        """The transaction that began there is still open, and none of its batches was verified since."""
 
     async def is_copied(self, first_offset: int) -> bool:
         """Another cluster coordinates the transaction that began there. Raises PulsarError and TimeoutError."""
@@ -66,7 +66,7 @@ class Doubted(Protocol):
         """The coordinator epoch of the producer's last marker; -1 if it is not known."""
 
 
-class OfGroups(Doubted, Protocol):
+class OfGroups(PartitionTransactions, Protocol):
     """The transactions of a partition of `__consumer_offsets`."""
 
     def opened(self) -> Iterable[tuple[int, int, int]]:
@@ -128,7 +128,7 @@ class Reconciliation:
         hanging: frozenset[_Open] = frozenset()
         if old:
             for each in old:
-                found[each].doubt(each.producer_id)
+                found[each].suspect_hanging(each.producer_id)
             try:
                 known = await self._known({each.producer_id for each in old})
                 hanging = frozenset(each for each in old if (each.producer_id, each.partition) not in known)
@@ -142,7 +142,7 @@ class Reconciliation:
                     await self._abort(each, found[each])
         self._suspects, self._suspected_in = hanging, epoch
 
-    def _led(self) -> Iterator[tuple[_Open, Doubted]]:
+    def _led(self) -> Iterator[tuple[_Open, PartitionTransactions]]:
         for key, opened in self._logs.all_open():
             transactions = opened.transactions
             if not transactions.loaded or self._fleet.role(*key) is not PartitionRole.LEADING:
@@ -154,9 +154,9 @@ class Reconciliation:
             for producer_id, epoch, first in in_groups.opened():
                 yield _Open(partition, producer_id, epoch, first), in_groups
 
-    async def _abort(self, hanging: _Open, transactions: Doubted) -> None:
+    async def _abort(self, hanging: _Open, transactions: PartitionTransactions) -> None:
         def is_wanted() -> bool:
-            return transactions.is_doubted(hanging.producer_id, hanging.first_offset)
+            return transactions.is_suspected(hanging.producer_id, hanging.first_offset)
 
         log.warning("aborting a transaction that no coordinator knows", **hanging._asdict())
         marker = WriteTxnMarkersRequest.WritableTxnMarker
@@ -228,7 +228,7 @@ class Reconciliation:
         return known
 
 
-async def _is_copied(hanging: _Open, transactions: Doubted) -> bool:
+async def _is_copied(hanging: _Open, transactions: PartitionTransactions) -> bool:
     """The marker of such a transaction comes from its cluster, however late. One from here would be copied there, and
     end another transaction of the producer."""
     try:

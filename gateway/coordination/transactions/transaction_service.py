@@ -21,7 +21,7 @@ from gateway.coordination.partition.coordinator_partitions import (
 )
 from gateway.coordination.partition.kind import CoordinatorKind, OwnLog
 from gateway.coordination.transactions.marker_sender import MarkerSender, WriteHere
-from gateway.fleet.asking import Peers
+from gateway.fleet.peers import Peers
 from gateway.fleet.view import FleetView
 from gateway.log.writing.producer_ids import ProducerIds
 from gateway.observability.metrics import Metrics

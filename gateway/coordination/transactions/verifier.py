@@ -22,7 +22,7 @@ from coordinator.transaction.messages import AddPartitionsRequest, Producer
 from gateway.background import TaskGroup
 from gateway.coordination.partition.coordinators import Coordinators
 from gateway.coordination.transactions.adding import add_at_once
-from gateway.fleet.asking import PeerLostError, Peers
+from gateway.fleet.peers import PeerLostError, Peers
 from gateway.fleet.view import FleetView
 from gateway.topics.topic_names import TRANSACTION_STATE
 from protocol.kafka.errors import ErrorCode

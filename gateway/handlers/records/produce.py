@@ -91,7 +91,7 @@ class ProduceCall:
         try:
             self._find(part)
             if part.topic is not None:
-                self._judge(part)
+                self._check_batch(part)
                 self._verify_at_once(part)
         except _STORAGE_ERRORS as error:
             refuse(self.call, self.response, part, error)
@@ -115,7 +115,7 @@ class ProduceCall:
         part.topic = topic
         part.log = self.call.cluster.logs.find(name, index)
 
-    def _judge(self, part: Part) -> None:
+    def _check_batch(self, part: Part) -> None:
         try:
             part.produced = self._checked(part, IN_THE_LOOP)
         except HeavyRecordsError:
@@ -143,7 +143,7 @@ class ProduceCall:
         """Every partition's log can accept its batch immediately."""
         client = self.call.client
         for part in self._parts:
-            if part.is_heavy or (part.tells_start and part.log is None):
+            if part.is_heavy or (part.has_log_start and part.log is None):
                 return False
             if part.topic is None and not part.answer.error_code:
                 return False
@@ -182,8 +182,8 @@ class ProduceCall:
                     await self._open_log(part)
             except _STORAGE_ERRORS as error:
                 refuse(self.call, self.response, part, error)
-        if part.tells_start and part.log is None:
-            await self._tell_start(part)
+        if part.has_log_start and part.log is None:
+            await self._set_log_start(part)
 
     async def _look_up(self, part: Part) -> None:
         checked, part.topic = part.topic, None
@@ -194,7 +194,7 @@ class ProduceCall:
             self._find(part)
         if part.topic is not checked:
             part.is_heavy = False
-            self._judge(part)
+            self._check_batch(part)
 
     async def _decode(self, part: Part) -> None:
         """Decode for as long as it takes, as in Kafka, whose timeout begins when a batch is appended: otherwise a batch
@@ -224,7 +224,7 @@ class ProduceCall:
                 partition = TopicPartition(part.topic.name, part.answer.index)
                 await verify(self.call, part.log.transactional_writes, partition, header)
 
-    async def _tell_start(self, part: Part) -> None:
+    async def _set_log_start(self, part: Part) -> None:
         """The batch is refused; if its log opens in time, the answer has the log start offset."""
         assert part.topic is not None
         try:

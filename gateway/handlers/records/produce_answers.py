@@ -53,7 +53,17 @@ class Part:
     """One partition of a request in progress."""
 
     __slots__ = (
-        "answer", "is_heavy", "key", "log", "name", "produced", "records", "tells_start", "topic", "topic_id", "waits",
+        "answer",
+        "has_log_start",
+        "is_heavy",
+        "key",
+        "log",
+        "name",
+        "produced",
+        "records",
+        "topic",
+        "topic_id",
+        "waits",
     )  # fmt: skip
 
     def __init__(self, topic: ProducedTopic, index: int, records: memoryview | None) -> None:
@@ -67,7 +77,7 @@ class Part:
         self.log: PartitionLog | None = None
         self.is_heavy = False
         """A thread must check its records."""
-        self.tells_start = False
+        self.has_log_start = False
         """The error was found in the batch: its answer contains the log start offset, as in Kafka."""
         self.waits = False
         """The batch is appended, and its offset is not known yet."""
@@ -116,8 +126,8 @@ def refuse(call: Call[ProduceRequest], response: ProduceResponse, part: Part, er
         ]
     found_in_batch = isinstance(error, _FOUND_IN_BATCH) or code in _FOUND_WHILE_APPENDING
     verified = not isinstance(error, UnverifiedBatchError)
-    part.tells_start = found_in_batch and verified and part.topic is not None
-    if part.tells_start and part.log is not None:
+    part.has_log_start = found_in_batch and verified and part.topic is not None
+    if part.has_log_start and part.log is not None:
         part.answer.log_start_offset = part.log.start.offset
     header = _header(part)
     if header is not None and call.version >= FIRST_BATCH_VERSION:

@@ -162,12 +162,12 @@ class LogTransactions:
             return True
         return False if self.loaded else None
 
-    def doubt(self, producer_id: int) -> None:
+    def suspect_hanging(self, producer_id: int) -> None:
         """Verify the producer's batches again until a marker ends its transaction, although that is open."""
-        self.verifications.doubt(producer_id)
+        self.verifications.suspect_hanging(producer_id)
 
-    def is_doubted(self, producer_id: int, first_offset: int) -> bool:
-        """Whether the transaction that began there is still open, and no batch of it was verified since the doubt."""
+    def is_suspected(self, producer_id: int, first_offset: int) -> bool:
+        """Whether the transaction that began there is still open, is suspected, and no batch of it was verified since."""
         found = self.of_producer(producer_id)
         is_same = found is not None and found.first_offset == first_offset
         return is_same and self.verifications.epoch(producer_id) == NO_PRODUCER_EPOCH

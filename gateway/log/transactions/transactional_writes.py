@@ -35,7 +35,7 @@ class TransactionalWrites:
             return False
         found = self._transactions.prefix.state.open.get(header.producer_id)
         is_open = found is not None and found.producer_epoch == header.producer_epoch
-        return not is_open or header.producer_id in self._markers or self.verifications.is_doubted(header.producer_id)
+        return not is_open or header.producer_id in self._markers or self.verifications.is_suspected(header.producer_id)
 
     def _is_fenced(self, header: BatchHeader) -> bool:
         found = self._transactions.prefix.state.open.get(header.producer_id)

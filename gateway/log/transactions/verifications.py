@@ -27,7 +27,7 @@ class Verifications:
         self._epochs: dict[int, int] = {}
         """The epochs of the verified producers."""
         self._asked: dict[int, set[Verification]] = {}
-        self._doubted: dict[int, None] = {}
+        self._suspected: dict[int, None] = {}
         """Producers whose open transactions may be unknown to their coordinators."""
 
     def epoch(self, producer_id: int) -> int:
@@ -71,13 +71,13 @@ class Verifications:
     def ended(self, producer_id: int) -> None:
         """A marker of the producer is in the log."""
         self.forget(producer_id)
-        self._doubted.pop(producer_id, None)
+        self._suspected.pop(producer_id, None)
 
-    def doubt(self, producer_id: int) -> None:
+    def suspect_hanging(self, producer_id: int) -> None:
         """Until a marker is in the log, the producer's open transaction is no proof: its batches are verified again."""
         self.forget(producer_id)
-        self._doubted[producer_id] = None
+        self._suspected[producer_id] = None
 
-    def is_doubted(self, producer_id: int) -> bool:
-        """Whether the producer was doubted since its last marker, although it may have been verified after that."""
-        return producer_id in self._doubted
+    def is_suspected(self, producer_id: int) -> bool:
+        """Whether the producer was suspected since its last marker, although it may have been verified after that."""
+        return producer_id in self._suspected

@@ -9,9 +9,9 @@ import pytest
 
 from coordinator.fleet.leadership import LeadershipState
 from coordinator.fleet.messages import Member
-from gateway.fleet.asking import PeerLostError, R
 from gateway.fleet.eviction_check import MAX_ASKED, EvictionCheck
 from gateway.fleet.fleet import Fleet
+from gateway.fleet.peers import PeerLostError, R
 from protocol.kafka.messages.message import Message
 from protocol.kafka.messages.topics import MetadataResponse
 from tests.unit.gateway.fleet.fleet_scene import CONFIG, OWN, fleet_of, member_of

@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 from coordinator.fleet.messages import Address, Member
-from gateway.fleet.asking import PeerLostError
 from gateway.fleet.fleet import Fleet
+from gateway.fleet.peers import PeerLostError
 from gateway.forwarding.peer_requests import PeerRequests
 from gateway.forwarding.peers import Peers
 from protocol.kafka.codec import encode_response, parse_header

@@ -199,14 +199,14 @@ class TestVerification:
     def test_once_more_if_it_is_doubted(self, again: bool) -> None:
         h = Harness()
         h.commit_in_transaction()
-        h.coordinator.doubt_transaction(7)
+        h.coordinator.suspect_hanging(7)
         assert h.coordinator.start_verification("g", 7, 0).is_needed
-        assert h.coordinator.is_doubted(7)
+        assert h.coordinator.is_suspected(7)
         if again:
             h.commit_in_transaction()
         else:
             h.end_transaction()
-        assert not h.coordinator.is_doubted(7)
+        assert not h.coordinator.is_suspected(7)
 
     @pytest.mark.parametrize(
         ("marker", "error"),

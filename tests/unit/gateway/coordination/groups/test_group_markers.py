@@ -106,9 +106,9 @@ async def test_what_is_open_is_found_where_it_is_led(monkeypatch: pytest.MonkeyP
         (_, empty), (place, found) = group_transactions(scene.service.coordinators.partitions)
         assert place == TopicPartition("__consumer_offsets", 1)
         assert (empty.opened(), found.opened()) == ([], [(7, 0, 1)])
-        assert not found.is_doubted(7, 1)
-        found.doubt(7)
-        assert (found.is_doubted(7, 1), found.is_doubted(7, 2), found.is_doubted(8, 1)) == (True, False, False)
+        assert not found.is_suspected(7, 1)
+        found.suspect_hanging(7)
+        assert (found.is_suspected(7, 1), found.is_suspected(7, 2), found.is_suspected(8, 1)) == (True, False, False)
         assert found.coordinator_epoch(7) == -1
         scene.fleet.placed = {0}
-        assert (found.opened(), found.is_doubted(7, 1)) == ([], False)
+        assert (found.opened(), found.is_suspected(7, 1)) == ([], False)

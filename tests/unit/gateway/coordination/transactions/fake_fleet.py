@@ -10,7 +10,7 @@ from typing import cast
 from coordinator.fleet.leadership import LeadershipState, PartitionRole
 from coordinator.fleet.messages import Address, Member
 from coordinator.fleet.placement import PartitionKey
-from gateway.fleet.asking import PeerLostError, R
+from gateway.fleet.peers import PeerLostError, R
 from protocol.kafka.messages.message import Message
 
 WAIT_S = 10

@@ -47,7 +47,7 @@ class OpenLog:
         self.loaded = True
         self.open = {ID: OpenTransaction(EPOCH, 5, coordinator_epoch=3)}
         self.verifications = Verifications()
-        self.doubted: list[int] = []
+        self.suspected: list[int] = []
         self.comes_from_another_cluster: bool | Exception = False
 
     async def is_copied(self, first_offset: int) -> bool:
@@ -55,13 +55,13 @@ class OpenLog:
             raise self.comes_from_another_cluster
         return self.comes_from_another_cluster
 
-    def doubt(self, producer_id: int) -> None:
-        self.doubted.append(producer_id)
+    def suspect_hanging(self, producer_id: int) -> None:
+        self.suspected.append(producer_id)
 
     def of_producer(self, producer_id: int) -> OpenTransaction | None:
         return self.open.get(producer_id)
 
-    def is_doubted(self, producer_id: int, first_offset: int) -> bool:
+    def is_suspected(self, producer_id: int, first_offset: int) -> bool:
         found = self.open.get(producer_id)
         is_same = found is not None and found.first_offset == first_offset
         return is_same and self.verifications.epoch(producer_id) == NO_PRODUCER_EPOCH
@@ -139,7 +139,7 @@ class Scene:
 async def test_a_transaction_is_aborted_when_it_is_unknown_twice() -> None:
     scene = Scene()
     await scene.check_when_old()
-    assert (scene.hanging, scene.aborted, scene.log.doubted) == (1, [], [ID])
+    assert (scene.hanging, scene.aborted, scene.log.suspected) == (1, [], [ID])
     await scene.reconciliation.check()
     [request] = scene.aborted
     [marker] = request.markers
@@ -181,7 +181,7 @@ async def test_unknown_transactions_in_groups_are_aborted_too() -> None:
     [marker] = request.markers
     assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (ID, EPOCH, 0)
     assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [("__consumer_offsets", [3])]
-    assert offsets.doubted == [ID, ID]
+    assert offsets.suspected == [ID, ID]
 
 
 async def test_young_transactions_are_not_checked() -> None:
@@ -190,7 +190,7 @@ async def test_young_transactions_are_not_checked() -> None:
     scene.now_s += LONG_S - 2
     await scene.reconciliation.check()
     assert scene.peers.asked.empty()
-    assert not scene.log.doubted
+    assert not scene.log.suspected
 
 
 @pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "PrepareAbort"])

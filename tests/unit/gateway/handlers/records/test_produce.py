@@ -352,7 +352,7 @@ async def test_a_request_of_many_batches_lets_others_have_their_turn(monkeypatch
     cast(Any, call.call.cluster).topics = cast(Any, call.call).topics = topics
     cast(Any, call.call.cluster).logs = SimpleNamespace(find=lambda *_: log, open=opened)
     cast(Any, call.call.client).arrived_s = 0.0
-    monkeypatch.setattr(call, "_judge", judge)
+    monkeypatch.setattr(call, "_check_batch", judge)
     running = asyncio.create_task(others())
     await asyncio.sleep(0)
     call.check()

@@ -159,7 +159,7 @@ async def test_an_open_transaction_continues_under_the_next_leader(scene: Transa
 
 async def test_a_doubted_producer_is_verified_though_a_transaction_is_open(scene: TransactionScene) -> None:
     await scene.begin(7)
-    scene.log.transactions.doubt(7)
+    scene.log.transactions.suspect_hanging(7)
     with pytest.raises(KafkaError) as error:
         await scene.begin(7, verified=False)
     assert error.value.code == ErrorCode.CONCURRENT_TRANSACTIONS
