@@ -167,7 +167,7 @@ class LogTransactions:
         self.verifications.suspect_hanging(producer_id)
 
     def is_suspected(self, producer_id: int, first_offset: int) -> bool:
-        """Whether the transaction that began there is still open, is suspected, and no batch of it was verified since."""
+        """Whether the transaction that began there is open and suspected, and no batch of it was verified since."""
         found = self.of_producer(producer_id)
         is_same = found is not None and found.first_offset == first_offset
         return is_same and self.verifications.epoch(producer_id) == NO_PRODUCER_EPOCH
