@@ -96,14 +96,18 @@ class SendWindow:
         return False
 
     def sent(self, entry: object, size_bytes: int) -> None:
-        self._sizes[entry] = size_bytes
-        self.in_flight_bytes += size_bytes
         self._sharing.wrote(self._namespace)
+        if self._sharing:
+            self._sizes[entry] = size_bytes
+            self.in_flight_bytes += size_bytes
 
-    def acknowledged(self, entry: object, took_s: float) -> None:
-        """The broker has answered, `took_s` after the entry was sent. Call `call_waiting` when there is time."""
-        now_s = self._progress_at_s = self._now_s()
+    def acknowledged(self, entry: object, sent_at_s: float) -> None:
+        """The broker has answered. Call `call_waiting` when there is time."""
+        if entry not in self._sizes:
+            return
         size_bytes = self._forget(entry)
+        now_s = self._progress_at_s = self._now_s()
+        took_s = now_s - sent_at_s
         self._fastest_s = min(self._fastest_s, took_s)
         fastest_s = min(self._fastest_s, self._fastest_before_s)
         if took_s > fastest_s * (1 + MAX_QUEUEING) + TOLERATED_S:

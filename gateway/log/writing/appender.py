@@ -345,7 +345,7 @@ class Appender:
         if sent is not None:
             self._in_flight_bytes -= len(sent.data)
             if self._window is not None:
-                self._window.acknowledged(sent, time.monotonic() - sent.sent_at)
+                self._window.acknowledged(sent, sent.sent_at)
         return sent
 
 

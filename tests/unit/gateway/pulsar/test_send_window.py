@@ -91,7 +91,7 @@ class SimulatedBroker:
         while self.clock.now_s < began_s + seconds:
             self.clock.now_s, number, sent_s, sender = heapq.heappop(self.entries)
             self.written_bytes += ENTRY_BYTES
-            sender.window.acknowledged(number, self.clock.now_s - sent_s)
+            sender.window.acknowledged(number, sent_s)
             sender.pump()
             sender.window.call_waiting()
             if self.clock.now_s > began_s + seconds / 2:
@@ -134,7 +134,7 @@ async def test_who_waits_is_called_in_the_order_of_asking_and_sends_once() -> No
         waiter.send()
     assert order == []
     for entry in entries:
-        scene.window.acknowledged(entry, 1.0)
+        scene.window.acknowledged(entry, scene.clock.now_s - 1.0)
     scene.window.call_waiting()
     assert order[:9] == list("abcabcabc")
     assert len(order) >= MIN_BYTES // ENTRY_BYTES
@@ -180,7 +180,7 @@ async def test_a_stuck_partition_keeps_the_others_waiting_for_a_moment_only() ->
     async with asyncio.timeout(20 * SILENT_S):
         await called.wait()
     assert scene.window.in_flight_bytes == 0
-    scene.window.acknowledged(0, 1.0)  # it comes after all
+    scene.window.acknowledged(0, scene.clock.now_s - 1.0)  # it comes after all
     assert scene.window.in_flight_bytes == 0
 
 
