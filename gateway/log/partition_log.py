@@ -384,6 +384,7 @@ class PartitionLog:
             report("closing of a log", defect)
         self._target.fail(ClientClosedError("the log was closed"))
         self._answer([Resolved(receipt, UNKNOWN_OFFSET) for receipt in self._end.abandon()])
+        self._tail.clear()  # what was written meanwhile
         self.waiters.wake()
 
 

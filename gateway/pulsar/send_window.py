@@ -27,9 +27,10 @@ GROW, SHRINK = 1 / 16, 1 / 8
 MEASURE_EVERY_S = 10.0
 SHARED_FOR_S = 10.0
 """Namespaces share a broker for this time after another one than before has written."""
-SILENT_S = 0.1
+SILENT_S, MAX_SILENT_S = 0.1, 1.0
 """If nothing was acknowledged for this time, what is unacknowledged counts no longer: one partition may be stuck, and
-must not keep the others from writing."""
+must not keep the others from writing. It is longer at a broker that is slow, up to the second number: the first
+acknowledgement may have taken long for another reason."""
 
 Clock = Callable[[], float]
 
@@ -156,7 +157,7 @@ class SendWindow:
         self._timer = None
         fastest_s = min(self._fastest_s, self._fastest_before_s)
         slow_s = 4 * fastest_s if math.isfinite(fastest_s) else 0.0
-        if self._now_s() - self._progress_at_s >= max(SILENT_S, slow_s):
+        if self._now_s() - self._progress_at_s >= min(MAX_SILENT_S, max(SILENT_S, slow_s)):
             self._sizes.clear()
             self.in_flight_bytes = 0
         self.call_waiting()

@@ -74,8 +74,10 @@ class LogPrefix:
         self.seen = True
         newest = self.checkpoints.newest
         if self.state.aborted_count > MAX_ABORTED and newest is not None:
+            before = self.state.aborted_from
             self.state.keep_aborted(KEPT_ABORTED, told_below=newest.offset)
-            self.past.extended(newest.entry)
+            if self.state.aborted_from > before:
+                self.past.extended(newest.entry)
         self._on_taken(entry)
 
     def place(self, position: Position, next_offset: int) -> Checkpoint:

@@ -160,8 +160,9 @@ class PastAborted:
         """Keep them in memory, with the others that a read from this offset needs, and those that were used last."""
         if not aborted:
             return
+        before = self._aborted.pop(entry, ())  # the chain may be followed again
         self._aborted[entry] = aborted
-        self._count += len(aborted)
+        self._count += len(aborted) - len(before)
         needed = 1
         for part in self._from(offset):
             if not self._is_known(part):

@@ -20,6 +20,7 @@ from gateway.log.entries.message_entry import EncodedEntry, encode_entry
 from gateway.log.transactions.checkpoints import NextTag
 from gateway.log.writing.pending_batch import PendingBatch, SentEntry
 from gateway.observability.metrics import Metrics
+from gateway.pulsar.connection import ConnectionState
 from gateway.pulsar.errors import ConnectionLostError, MessageTooLargeError, PulsarError, RetriableError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import METADATA_BYTES, Producer
@@ -225,7 +226,8 @@ class Appender:
             window, self._window = self._window, None
             window.leave(self._pump)
             window.lost(self._in_flight.values())
-            window.call_waiting()
+            if self._lost is not None and self._lost.connection.state is not ConnectionState.CLOSED:
+                window.call_waiting()  # otherwise they are about to leave it, too
 
     def _take_group(self) -> list[PendingBatch]:
         """Remove the batches of the next entry from the queue, and return them."""

@@ -137,6 +137,25 @@ async def test_closing_answers_what_is_queued_in_flight_and_behind_a_gap(scene: 
         assert isinstance(error, KafkaError)
 
 
+async def test_what_is_written_while_the_log_closes_is_not_kept_in_memory(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = scene.append()
+    await let_callbacks_run()
+    scene.producer.write_and_confirm(0)
+    await answered(first)
+    in_flight = scene.append()
+    await let_callbacks_run()
+
+    async def close() -> None:
+        scene.producer.write_and_confirm(1)
+
+    monkeypatch.setattr(scene.producer, "close", close)
+    await scene.log.close()
+    assert (await answered(in_flight))[1] is None
+    assert scene.log._shared.cache.used_bytes == 0
+
+
 @pytest.mark.parametrize("part", ["start", "transactions", "_follower", "writer"])
 async def test_a_defect_in_one_part_does_not_stop_the_close(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, part: str

@@ -184,6 +184,22 @@ async def test_a_stuck_partition_keeps_the_others_waiting_for_a_moment_only() ->
     assert scene.window.in_flight_bytes == 0
 
 
+async def test_the_moment_is_short_although_the_first_acknowledgement_took_long() -> None:
+    """As after a broker was away: how long one takes without a queue is not known yet."""
+    scene = Scene()
+    slow, *_ = scene.fill()
+    called: list[float] = []
+    assert not scene.window.admits(lambda: called.append(scene.clock.now_s))
+    scene.clock.now_s += 8.0
+    scene.window.acknowledged(slow, 8.0)
+    acknowledged_s = scene.clock.now_s
+    while not called:
+        scene.share()
+        scene.clock.now_s += SILENT_S
+        scene.window._look()
+    assert called[0] - acknowledged_s < 2.0
+
+
 async def test_who_waits_is_called_when_the_other_namespace_writes_no_more() -> None:
     scene = Scene()
     scene.fill()

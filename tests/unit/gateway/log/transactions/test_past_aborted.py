@@ -99,6 +99,17 @@ def test_against_a_state_that_has_read_everything(seed: int) -> None:
             offset = upper_offset
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_in_memory_is_counted_once(seed: int) -> None:
+    """Otherwise it seems to be too much, and is removed although readers need it again."""
+    log = GrowingLog(random.Random(seed))
+    for _ in range(60):
+        for _ in range(log.chance.choice([1, 5, 30])):
+            log.grow()
+        log.read(log.chance.randrange(log.end_offset))
+        assert log.past._count == sum(map(len, log.past._aborted.values()))
+
+
 def test_a_reader_from_the_beginning_reads_each_checkpoint_about_twice() -> None:
     log = GrowingLog(random.Random(1))
     while len(log.checkpoints) < 500:

@@ -12,6 +12,7 @@ from gateway.log.writing.appender import Appender
 from gateway.log.writing.pending_batch import PendingBatch, SentEntry
 from gateway.log.writing.producer_state import SequencedBatch
 from gateway.observability.metrics import Metrics
+from gateway.pulsar.connection import ConnectionState
 from gateway.pulsar.errors import MessageTooLargeError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
@@ -23,8 +24,9 @@ class FakeProducer:
         self.name, self.closed, self.max_message_bytes = "fake", False, max_message_bytes
         self.errors: list[PulsarError] = []
         self.connection = SimpleNamespace(
-            writable=True, writable_event=asyncio.Event(), send_window=window, close=self.errors.append
-        )
+            writable=True, writable_event=asyncio.Event(), send_window=window, close=self.errors.append,
+            state=ConnectionState.READY,
+        )  # fmt: skip
         self.before_flush = asyncio.get_running_loop().call_soon
         self.sent: list[bytes] = []
         self.conditions: list[Callable[[], bool] | None] = []

@@ -8,6 +8,8 @@ from typing import cast
 import pytest
 
 from gateway.config.limits import MIB
+from gateway.log.writing.appender import MAX_LOSSES
+from gateway.pulsar.connection import ConnectionState
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import Producer
@@ -66,6 +68,32 @@ async def test_a_lost_or_closed_producer_leaves_its_room_to_others() -> None:
     await closed.appender.close()
     assert waiting.producer.sent == [b"z"]
     assert window.in_flight_bytes == 1
+
+
+async def test_what_waits_is_not_sent_over_a_lost_connection() -> None:
+    """It would be refused after some losses, as if brokers closed the connection because of it."""
+    window = shared_window()
+    full, waiting = await filled(window), Scene(window=window)
+    waiting.append(b"z")
+    for _ in range(MAX_LOSSES):
+        await turn()
+        for each in (full, waiting):
+            each.producer.connection.state = ConnectionState.CLOSED
+        full.appender.on_producer_closed(ConnectionLostError("lost"))
+        window = shared_window()
+        full = await filled(window)
+        lose(waiting, window)
+    full.confirm_all()
+    assert waiting.producer.sent == [b"z"]
+    assert waiting.log.refused == []
+
+
+async def filled(window: SendWindow) -> Scene:
+    """A partition that has sent as much as the window admits."""
+    scene = Scene(window=window)
+    scene.append(*[b"x" * 300_000] * 3)
+    await turn()
+    return scene
 
 
 @pytest.mark.parametrize("seed", range(30))
