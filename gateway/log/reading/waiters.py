@@ -44,6 +44,11 @@ class Waiters:
         """Whether a fetch waits at the log's end; others wait for older data."""
         return bool(self._at_end)
 
+    @property
+    def behind_end(self) -> bool:
+        """Whether a fetch waits for older data."""
+        return len(self._waiting) > len(self._at_end)
+
     def add(self, waiter: Waiter, *, at_end: bool) -> None:
         self._waiting[waiter] = None
         if at_end:

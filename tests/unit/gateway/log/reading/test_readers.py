@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +11,7 @@ from gateway.config.limits import Limits
 from gateway.log.entries.decoding import DecodingThreads
 from gateway.log.reading import readers
 from gateway.log.reading.readers import CatchUpReaders
+from gateway.log.reading.waiters import Waiters
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -157,18 +158,18 @@ async def test_a_reader_that_failed_gives_way(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_positions_without_a_waiting_fetch_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch that waits at the end of the log wants no reader."""
     monkeypatch.setattr(readers, "WANTED_S", 0)
     scene = Scene(partitions=4, max_readers=1)
-    for log in scene.logs[1:3]:
-        log.waiters = []
-    scene.logs[2].waiters = [object()]
+    scene.logs[1].waiters = waiting_at_end = Waiters(lambda: True)
+    waiting_at_end.add(cast(Any, object()), at_end=True)
     scene.logs[3].closed = True
     scene.want(0, 1, 3, 2)
     await let_callbacks_run()
     assert scene.take(0)
     await let_callbacks_run()
     assert [list(scene.readers._readers)] == [[scene.logs[2]]]
-    scene.logs[2].waiters = FakeLog().waiters
+    waiting_at_end.stop_watching()
     scene.close()
 
 
