@@ -53,6 +53,7 @@ class Connections:
             raise client_closed()
         task = self._shared.get((address, namespace))
         if task is None or _is_dead(task):
+            self._forget_dead()
             window = self._send_window(address, namespace)
             task = run_shared("connection to Pulsar", _connected(address, self._settings, self, self._ssl, window))
             self._shared[address, namespace] = task
@@ -70,6 +71,12 @@ class Connections:
             connection.close(client_closed())
             raise client_closed()
         return connection
+
+    def _forget_dead(self) -> None:
+        """Brokers may never come back, or come back with other addresses."""
+        self._shared = {key: task for key, task in self._shared.items() if not _is_dead(task)}
+        addresses = {address for address, _ in self._shared}
+        self._sharing = {address: sharing for address, sharing in self._sharing.items() if address in addresses}
 
     def _send_window(self, address: BrokerAddress, namespace: str) -> SendWindow | None:
         if namespace == NO_NAMESPACE:

@@ -8,6 +8,7 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.connection import ConnectionState
 from gateway.pulsar.errors import ClientClosedError, ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
+from gateway.pulsar.send_window import MAX_BYTES, START_BYTES
 from protocol.pulsar.pulsar_commands_pb2 import BaseCommand, CommandSendReceipt, MessageIdData
 from tests.unit.gateway.pulsar.client_scene import TOPIC, Log, run
 from tests.unit.gateway.pulsar.fake_broker import FakeBroker, fake_broker, settings_for
@@ -76,6 +77,31 @@ def test_a_connection_that_is_being_opened_is_closed_as_well() -> None:
             await opening
         await broker.ended()
         assert len(client.connections.live) == 1
+
+    run(test)
+
+
+def test_connections_to_brokers_that_have_gone_are_forgotten() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        records, log = client.by_namespace(), Log()
+        for number in range(5):
+            producer = await records.open_producer(f"persistent://t/{number}/x", log)
+            producer.connection.close(ConnectionLostError("gone"))
+        assert len(client.connections._shared) == 2  # with that of the look-ups
+
+    run(test)
+
+
+def test_namespaces_share_a_broker_when_both_write() -> None:
+    async def test(broker: FakeBroker, client: PulsarClient) -> None:
+        records, log = client.by_namespace(), Log()
+        windows = [(await records.open_producer(topic, log)).connection.send_window for topic in (ONE, TWO)]
+        of_all = await client.open_producer(ONE, log)
+        assert of_all.connection.send_window is None
+        for window in windows:
+            assert window is not None
+            window.sent(object(), 1)
+            assert window.max_entry_bytes == (MAX_BYTES if window is windows[0] else START_BYTES // 2)
 
     run(test)
 
