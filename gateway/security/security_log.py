@@ -198,7 +198,7 @@ class SecurityLog:
         self._state.clear()
         for record in records:
             self._state.apply(record)
-        self._read_up_to = max(last, behind) if last.entry_id >= 0 else behind
+        self._has_read(max(last, behind) if last.entry_id >= 0 else behind)
         self._state.complete()
         self.loaded.set()
         log.info("security log loaded", acls=len(self._state.acls))
@@ -237,10 +237,14 @@ class SecurityLog:
             return
         for record in Replay.changes(_records(entry)):
             self._state.apply(record)
-        self._read_up_to = entry.position
+        self._has_read(entry.position)
         self._bytes_since_snapshot += len(entry.payload)
+
+    def _has_read(self, up_to: Position) -> None:
+        """The records up to there are in effect."""
+        self._read_up_to = up_to
         for position, read in self._awaited:
-            if position <= entry.position and not read.done():
+            if position <= up_to and not read.done():
                 read.set_result(None)
         self._awaited = [each for each in self._awaited if not each[1].done()]
 
