@@ -281,6 +281,7 @@ class Clusters:
         usage = self._usage_before[name] = services.served.cluster.usage
         if len(self._usage_before) > MAX_CLOSED:
             del self._usage_before[next(iter(self._usage_before))]
+        usage.has_ended = True  # a connection may have got the cluster, and wait for its turn to enter it
         self.end_connections(services.served.cluster)
         closing = self._closing[name] = run_once("closing of a cluster", self._close(name, services, view))
         closing.add_done_callback(lambda task: self._closing.pop(name, None))
