@@ -71,6 +71,11 @@ class Security:
             await self._pulsar.close()
         await self._log.close()
 
+    async def catch_up(self) -> None:
+        """Await this before the state decides what to change: another gateway may have answered its client with a
+        change that is not read here yet. Raises PulsarError."""
+        await self._log.catch_up()
+
     async def change(self, records: Iterable[Record], by: Requester) -> None:
         """Return when the changes are in effect here; other gateways follow soon. Raises PulsarError when that is not
         known, and KafkaError when there are too many settings."""

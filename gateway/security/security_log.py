@@ -126,6 +126,17 @@ class SecurityLog:
         except TimeoutError:
             raise RequestTimeoutError(f"a change was not written to {TOPIC} in time") from None
 
+    async def catch_up(self) -> None:
+        """Return when all that was written before this call is in effect here. Raises PulsarError."""
+        reader = self._reader
+        try:
+            async with asyncio.timeout(STALLED_S):
+                last = await (self._client.last_position(self._topic) if reader is None else reader.last_position())
+                if last.entry_id >= 0:
+                    await self._read(last)
+        except TimeoutError:
+            raise RequestTimeoutError(f"{TOPIC} was not read in time") from None
+
     async def _read(self, position: Position) -> None:
         if self._read_up_to < position:
             read: asyncio.Future[None] = asyncio.get_running_loop().create_future()

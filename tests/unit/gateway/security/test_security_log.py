@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import pytest
 
+from gateway.handlers.security import alter_client_quotas, create_acls, delete_acls
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry
 from gateway.security import security_log as module
-from gateway.security.acls import Acl
-from gateway.security.records import acl_record
+from gateway.security.acls import Acl, Requester
+from gateway.security.authorizer import AclAuthorizer
+from gateway.security.records import QuotaKey, Record, acl_record, quota_record
+from gateway.security.security import Security
 from gateway.security.security_log import SecurityLog
 from gateway.security.state import SecurityState
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
+from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.security import AlterClientQuotasRequest, CreateAclsRequest, DeleteAclsRequest
+from protocol.pulsar.entry import encode_message
 from protocol.pulsar.pulsar_commands_pb2 import MessageMetadata
 
 ACL = Acl(ResourceType.TOPIC, PatternType.LITERAL, "orders", "User:ann", "*", AclOperation.READ, Permission.ALLOW)
@@ -34,34 +41,52 @@ class FakeTopic:
         self.may_load.set()
         self.closed = False
         self.reader: Any = None
+        self.delivered = 0
 
     async def open_producer(self, topic: str, listener: Any, **options: Any) -> FakeTopic:
         self._writer = listener
         return self
 
     def send(self, messages: list[bytes], **facts: Any) -> int:
-        position = Position(1, len(self.entries))
-        self.entries.append((position, messages))
+        position = self._append(messages)
         asyncio.get_running_loop().call_soon(self._writer.on_receipt, position.entry_id, position)
         return position.entry_id
 
     async def open_reader(self, topic: str, start: Any, listener: Any, **options: Any) -> FakeTopic:
-        self.reader = listener
+        self.reader, self.delivered = listener, len(self.entries)
         return self
+
+    def write(self, *records: Record) -> None:
+        """As another gateway."""
+        self._append([encode_message(value, key=key) for key, value in records])
+
+    def _append(self, messages: list[bytes]) -> Position:
+        position = Position(1, len(self.entries))
+        self.entries.append((position, messages))
+        return position
+
+    def deliver(self) -> None:
+        for position, messages in self.entries[self.delivered :]:
+            self.reader.on_entry(entry_of(position, messages))
+        self.delivered = len(self.entries)
 
     def flow(self, messages: int) -> None: ...
 
     async def close(self) -> None: ...
 
-    async def last_position(self, topic: str) -> Position:
+    async def last_position(self, topic: str = "") -> Position:
         await self.may_load.wait()
         return Position(1, len(self.entries) - 1)
 
     async def read(self, client: Any, topic: str, start: Any, last: Position) -> Any:
         for position, messages in self.entries:
             if position <= last:
-                metadata = MessageMetadata(num_messages_in_batch=len(messages))
-                yield Entry(position, None, metadata, memoryview(bytearray(b"".join(messages))))
+                yield entry_of(position, messages)
+
+
+def entry_of(position: Position, messages: list[bytes]) -> Entry:
+    metadata = MessageMetadata(num_messages_in_batch=len(messages))
+    return Entry(position, None, metadata, memoryview(bytearray(b"".join(messages))))
 
 
 @pytest.fixture
@@ -79,25 +104,108 @@ async def until_reading(topic: FakeTopic) -> None:
             await asyncio.sleep(0)
 
 
+class Scene:
+    """A gateway that reads and writes the topic."""
+
+    def __init__(self, topic: FakeTopic) -> None:
+        self.topic, self.state = topic, SecurityState()
+        admin = SimpleNamespace(topics=AsyncMock())
+        self.log = SecurityLog(
+            cast(PulsarClient, topic), cast(AdminClient, admin), "kafka/system", self.state, lambda: False
+        )
+        self.log._trimming_cursor = cast(Any, SimpleNamespace(find=AsyncMock(return_value=None)))
+        authorizer = AclAuthorizer(self.state, (), allow_everyone=False)
+        self.security = Security(self.state, self.log, authorizer)
+
+    async def start(self) -> None:
+        self.log.start()
+        await until_reading(self.topic)
+
+    async def ask(self, handle: Callable[[Any], Awaitable[Any]], request: Any) -> Any:
+        """While the gateway answers, it reads what was written."""
+        cluster = SimpleNamespace(security=self.security)
+        context = SimpleNamespace(requester=Requester("User:root", "192.0.2.7"))
+        call = SimpleNamespace(request=request, cluster=cluster, context=context, count_error=lambda code: None)
+        asking = asyncio.ensure_future(handle(call))
+        async with asyncio.timeout(5):
+            while not asking.done():
+                await asyncio.sleep(0.001)
+                self.topic.deliver()
+        self.topic.deliver()
+        return await asking
+
+
+@pytest.fixture
+async def scene(topic: FakeTopic) -> AsyncIterator[Scene]:
+    scene = Scene(topic)
+    yield scene
+    await scene.log.close()
+
+
 async def test_a_change_is_in_effect_when_the_log_was_loaded_again(
-    topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a minute without Pulsar: the change that was written meanwhile is read with everything else."""
-    admin = SimpleNamespace(topics=AsyncMock())
-    state = SecurityState()
-    log = SecurityLog(cast(PulsarClient, topic), cast(AdminClient, admin), "kafka/system", state, lambda: False)
-    monkeypatch.setattr(log._trimming_cursor, "find", AsyncMock(return_value=None))
-    monkeypatch.setattr(log, "_has_missed_entries", AsyncMock(return_value=True))
-    log.start()
-    await until_reading(topic)
+    monkeypatch.setattr(scene.log, "_has_missed_entries", AsyncMock(return_value=True))
+    await scene.start()
     lost, topic.reader = topic.reader, None
     topic.may_load.clear()
     lost.on_reader_closed(ConnectionLostError("lost"))
-    change = asyncio.create_task(log.append([acl_record(ACL, present=True)]))
+    change = asyncio.create_task(scene.log.append([acl_record(ACL, present=True)]))
     await asyncio.sleep(0.01)
     topic.may_load.set()
     await until_reading(topic)
-    assert ACL in state.acls
+    assert ACL in scene.state.acls
     async with asyncio.timeout(1):
         await change
-    await log.close()
+
+
+CREATION = CreateAclsRequest(
+    creations=[
+        CreateAclsRequest.AclCreation(
+            resource_type=ACL.resource_type, resource_name=ACL.name, resource_pattern_type=ACL.pattern,
+            principal=ACL.principal, host=ACL.host, operation=ACL.operation, permission_type=ACL.permission,
+        )
+    ]
+)  # fmt: skip
+DELETION = DeleteAclsRequest(
+    filters=[
+        DeleteAclsRequest.DeleteAclsFilter(
+            resource_type_filter=ACL.resource_type, resource_name_filter=ACL.name, pattern_type_filter=ACL.pattern,
+            principal_filter=ACL.principal, host_filter=ACL.host, operation=ACL.operation,
+            permission_type=ACL.permission,
+        )
+    ]
+)  # fmt: skip
+
+
+async def test_an_acl_that_was_just_deleted_at_another_gateway_is_created(scene: Scene, topic: FakeTopic) -> None:
+    """A client sends each request to any gateway: this one may not have read yet what another one has answered."""
+    topic.write(acl_record(ACL, present=True))
+    await scene.start()
+    topic.write(acl_record(ACL, present=False))
+    response = await scene.ask(create_acls.handle, CREATION)
+    assert response.results[0].error_code == ErrorCode.NONE and ACL in scene.state.acls
+
+
+async def test_an_acl_that_was_just_created_at_another_gateway_is_deleted(scene: Scene, topic: FakeTopic) -> None:
+    await scene.start()
+    topic.write(acl_record(ACL, present=True))
+    response = await scene.ask(delete_acls.handle, DELETION)
+    assert len(response.filter_results[0].matching_acls) == 1 and ACL not in scene.state.acls
+
+
+async def test_a_quota_that_was_just_changed_at_another_gateway_is_changed_back(
+    scene: Scene, topic: FakeTopic
+) -> None:
+    key = QuotaKey(frozenset({("user", "ann")}), "producer_byte_rate")
+    topic.write(quota_record(key, 1_000.0))
+    await scene.start()
+    topic.write(quota_record(key, 2_000.0))
+    row = AlterClientQuotasRequest.EntryData
+    entry = row(
+        entity=[row.EntityData(entity_type="user", entity_name="ann")], ops=[row.OpData(key=key.quota, value=1_000.0)]
+    )
+    response = await scene.ask(alter_client_quotas.handle, AlterClientQuotasRequest(entries=[entry]))
+    assert response.entries[0].error_code == ErrorCode.NONE
+    assert scene.state.quotas[key.entity] == {key.quota: 1_000.0}
