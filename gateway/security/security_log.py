@@ -185,6 +185,19 @@ class SecurityLog:
                 self.is_deleted = self.is_deleted or (self.loaded.is_set() and _says_missing(error))
             await asyncio.sleep(PAUSE_S)
 
+    async def _note_following(self) -> None:
+        """A process that was suspended has a reader whose connection may be lost, and does not know it: then the broker
+        is asked."""
+        reader = self._reader
+        if reader is None:
+            return
+        if lease_now_ms() - self._followed_ms >= CUT_OFF_MS:
+            try:
+                await reader.last_position()
+            except PulsarError:
+                return
+        self._followed_ms = lease_now_ms()
+
     async def _has_missed_entries(self) -> bool:
         """Entries up to the last snapshot may be deleted. A record in them may have been the end of a right."""
         if lease_now_ms() - self._followed_ms < CUT_OFF_MS:
@@ -268,8 +281,7 @@ class SecurityLog:
         await self.loaded.wait()
         await self._limit_retention()
         while True:
-            if self._reader is not None:
-                self._followed_ms = lease_now_ms()
+            await self._note_following()
             await asyncio.sleep(SNAPSHOT_CHECK_S)
             size_bytes = sum(len(key) + len(value) for key, value in self._state.records())
             if self._bytes_since_snapshot < max(MIN_SNAPSHOT_BYTES, SNAPSHOT_RATIO * size_bytes):

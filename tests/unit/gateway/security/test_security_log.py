@@ -10,6 +10,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from gateway.coordination.partition.trimming_cursor import TakenSnapshot
 from gateway.handlers.security import alter_client_quotas, create_acls, delete_acls
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
@@ -22,6 +23,7 @@ from gateway.security.authorizer import AclAuthorizer
 from gateway.security.records import QuotaKey, Record, acl_record, quota_record
 from gateway.security.security import Security
 from gateway.security.security_log import SecurityLog
+from gateway.security.snapshots import encode_snapshot
 from gateway.security.state import SecurityState
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
 from protocol.kafka.errors import ErrorCode
@@ -30,6 +32,22 @@ from protocol.pulsar.entry import encode_message
 from protocol.pulsar.pulsar_commands_pb2 import MessageMetadata
 
 ACL = Acl(ResourceType.TOPIC, PatternType.LITERAL, "orders", "User:ann", "*", AclOperation.READ, Permission.ALLOW)
+
+
+class FakeReader:
+    def __init__(self, topic: FakeTopic) -> None:
+        self.topic = topic
+        self.is_lost = False
+        """The connection is broken, which nobody has noticed."""
+
+    def flow(self, messages: int) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def last_position(self) -> Position:
+        if self.is_lost:
+            raise ConnectionLostError("lost")
+        return await self.topic.last_position()
 
 
 class FakeTopic:
@@ -41,7 +59,8 @@ class FakeTopic:
         self.may_load.set()
         self.closed = False
         self.reader: Any = None
-        self.delivered = 0
+        self.opened: FakeReader | None = None
+        self.delivered = self.last = Position(1, -1)
 
     async def open_producer(self, topic: str, listener: Any, **options: Any) -> FakeTopic:
         self._writer = listener
@@ -52,31 +71,30 @@ class FakeTopic:
         asyncio.get_running_loop().call_soon(self._writer.on_receipt, position.entry_id, position)
         return position.entry_id
 
-    async def open_reader(self, topic: str, start: Any, listener: Any, **options: Any) -> FakeTopic:
-        self.reader, self.delivered = listener, len(self.entries)
-        return self
+    async def open_reader(self, topic: str, start: Any, listener: Any, **options: Any) -> FakeReader:
+        self.reader, self.delivered, self.opened = listener, self.last, FakeReader(self)
+        return self.opened
 
     def write(self, *records: Record) -> None:
         """As another gateway."""
         self._append([encode_message(value, key=key) for key, value in records])
 
     def _append(self, messages: list[bytes]) -> Position:
-        position = Position(1, len(self.entries))
-        self.entries.append((position, messages))
-        return position
+        self.last = Position(1, self.last.entry_id + 1)
+        self.entries.append((self.last, messages))
+        return self.last
 
     def deliver(self) -> None:
-        for position, messages in self.entries[self.delivered :]:
-            self.reader.on_entry(entry_of(position, messages))
-        self.delivered = len(self.entries)
-
-    def flow(self, messages: int) -> None: ...
+        for position, messages in self.entries:
+            if position > self.delivered:
+                self.reader.on_entry(entry_of(position, messages))
+        self.delivered = self.last
 
     async def close(self) -> None: ...
 
     async def last_position(self, topic: str = "") -> Position:
         await self.may_load.wait()
-        return Position(1, len(self.entries) - 1)
+        return self.last
 
     async def read(self, client: Any, topic: str, start: Any, last: Position) -> Any:
         for position, messages in self.entries:
@@ -158,6 +176,31 @@ async def test_a_change_is_in_effect_when_the_log_was_loaded_again(
     assert ACL in scene.state.acls
     async with asyncio.timeout(1):
         await change
+
+
+async def test_a_gateway_that_was_suspended_for_days_keeps_no_revoked_right(
+    scene: Scene, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record that revoked it is deleted. The lost connection is noticed when the gateway has run for a while."""
+    now_ms = 0
+    monkeypatch.setattr(module, "lease_now_ms", lambda: now_ms)
+    monkeypatch.setattr(module, "SNAPSHOT_CHECK_S", 0)
+    topic.write(acl_record(ACL, present=True))
+    await scene.start()
+    await asyncio.sleep(0.01)
+    assert ACL in scene.state.acls and topic.opened is not None
+    now_ms += 4 * 24 * 3_600 * 1_000
+    topic.opened.is_lost = True
+    topic.write(acl_record(ACL, present=False))
+    snapshot = TakenSnapshot(topic.last, 0, 0)
+    topic.write(*encode_snapshot(snapshot.position, ()))
+    del topic.entries[:2]
+    scene.log._trimming_cursor = cast(Any, SimpleNamespace(find=AsyncMock(return_value=snapshot)))
+    await asyncio.sleep(0.01)
+    lost, topic.reader = topic.reader, None
+    lost.on_reader_closed(ConnectionLostError("lost"))
+    await until_reading(topic)
+    assert ACL not in scene.state.acls
 
 
 CREATION = CreateAclsRequest(
