@@ -92,9 +92,14 @@ class SecurityLog:
         self._awaited: list[tuple[Position, asyncio.Future[None]]] = []
         """Callers that wait until an entry has been read."""
         self._trimming_cursor = TrimmingCursor(client, admin, self._topic)
+        self._has_started = False
         self._tasks = TaskGroup()
 
     def start(self) -> None:
+        """Has no effect if it has started already."""
+        if self._has_started:
+            return
+        self._has_started = True
         self._tasks.keep_running("security log", self._follow)
         self._tasks.keep_running("snapshots of the security log", self._keep_taking_snapshots)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import pytest
 
+from gateway.background import TaskGroup
+from gateway.config.gateway_config import PulsarSection
+from gateway.config.security import AuthorizationSection
 from gateway.coordination.partition.trimming_cursor import TakenSnapshot
 from gateway.handlers.security import alter_client_quotas, create_acls, delete_acls
 from gateway.pulsar.admin.client import AdminClient
@@ -21,7 +25,7 @@ from gateway.security import security_log as module
 from gateway.security.acls import Acl, Requester
 from gateway.security.authorizer import AclAuthorizer
 from gateway.security.records import QuotaKey, Record, acl_record, quota_record
-from gateway.security.security import Security
+from gateway.security.security import Security, new_security
 from gateway.security.security_log import SecurityLog
 from gateway.security.snapshots import encode_snapshot
 from gateway.security.state import SecurityState
@@ -176,6 +180,21 @@ async def test_a_change_is_in_effect_when_the_log_was_loaded_again(
     assert ACL in scene.state.acls
     async with asyncio.timeout(1):
         await change
+
+
+@pytest.mark.parametrize("kind", ["acl", "pulsar"])
+async def test_it_is_read_once_though_it_is_started_again(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster whose rights are not loaded in time is started again."""
+    started: list[str] = []
+    monkeypatch.setattr(TaskGroup, "keep_running", lambda _, name, run: started.append(name))
+    admin: Any = SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=AsyncMock(return_value={})))
+    config = AuthorizationSection.model_validate({"authorizer": kind})
+    found = new_security(cast(Any, None), admin, PulsarSection(), config, 1_000_000, lambda: False)
+    for _ in range(2):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await found.start(with_users=True)
+    assert started and len({*started}) == len(started)
 
 
 async def test_a_gateway_that_was_suspended_for_days_keeps_no_revoked_right(
