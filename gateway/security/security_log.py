@@ -17,6 +17,7 @@ import structlog
 
 from gateway.background import TaskGroup
 from gateway.coordination.partition.trimming_cursor import SUBSCRIPTION, TakenSnapshot, TrimmingCursor
+from gateway.fan_out import sliced
 from gateway.fleet.clock import lease_now_ms
 from gateway.log.entries.entry_stream import read_entries
 from gateway.pulsar.admin.client import AdminClient
@@ -223,14 +224,21 @@ class SecurityLog:
                     if entry.position > behind:
                         replay.take(_records(entry))
                         self._bytes_since_snapshot += len(entry.payload)
-        records = list(replay.records())
-        self._state.clear()
-        for record in records:
-            self._state.apply(record)
+        await self._replace_state(list(replay.records()))
         self._has_read(max(last, behind) if last.entry_id >= 0 else behind)
         self._state.complete()
         self.loaded.set()
         log.info("security log loaded", acls=len(self._state.acls))
+
+    async def _replace_state(self, records: list[Record]) -> None:
+        """In one step if the state is in use: a part of the ACLs may allow what the others deny."""
+        self._state.clear()
+        if self.loaded.is_set():
+            for record in records:
+                self._state.apply(record)
+        else:
+            async for record in sliced(records):
+                self._state.apply(record)
 
     async def _prepare_topic(self) -> None:
         topics = self._admin.topics

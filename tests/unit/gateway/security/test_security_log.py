@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock
@@ -180,6 +181,22 @@ async def test_a_change_is_in_effect_when_the_log_was_loaded_again(
     assert ACL in scene.state.acls
     async with asyncio.timeout(1):
         await change
+
+
+async def test_other_clusters_have_their_turn_while_very_many_settings_are_loaded(
+    scene: Scene, topic: FakeTopic
+) -> None:
+    """Of a cluster that is opened for its first client."""
+    count = 10_000
+    for first in range(0, count, 500):
+        topic.write(*(acl_record(ACL._replace(name=str(first + number)), present=True) for number in range(500)))
+    scene.log.start()
+    seen = [0]
+    while not scene.log.loaded.is_set():
+        await asyncio.sleep(0)
+        seen.append(len(scene.state.acls))
+    assert seen[-1] == count
+    assert max(after - before for before, after in pairwise(seen)) < count / 4
 
 
 @pytest.mark.parametrize("kind", ["acl", "pulsar"])
