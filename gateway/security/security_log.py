@@ -123,8 +123,7 @@ class SecurityLog:
 
     async def append(self, records: Sequence[Record]) -> None:
         """Return when the records are in effect here. Raises PulsarError when that is not known."""
-        if not self.loaded.is_set():
-            raise RequestTimeoutError("the security log is not loaded yet")
+        self._check_loaded()
         try:
             async with asyncio.timeout(STALLED_S):
                 position = await self._write([encode_message(value, key=key) for key, value in records])
@@ -132,8 +131,14 @@ class SecurityLog:
         except TimeoutError:
             raise RequestTimeoutError(f"a change was not written to {TOPIC} in time") from None
 
+    def _check_loaded(self) -> None:
+        """Raises PulsarError."""
+        if not self.loaded.is_set():
+            raise RequestTimeoutError("the security log is not loaded yet")
+
     async def catch_up(self) -> None:
         """Return when all that was written before this call is in effect here. Raises PulsarError."""
+        self._check_loaded()
         reader = self._reader
         try:
             async with asyncio.timeout(STALLED_S):

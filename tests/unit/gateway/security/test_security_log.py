@@ -16,7 +16,7 @@ from gateway.background import TaskGroup
 from gateway.config.gateway_config import PulsarSection
 from gateway.config.security import AuthorizationSection
 from gateway.coordination.partition.trimming_cursor import TakenSnapshot
-from gateway.handlers.security import alter_client_quotas, create_acls, delete_acls
+from gateway.handlers.security import alter_client_quotas, alter_user_scram_credentials, create_acls, delete_acls
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
@@ -25,16 +25,22 @@ from gateway.pulsar.reader import Entry
 from gateway.security import security_log as module
 from gateway.security.acls import Acl, Requester
 from gateway.security.authorizer import AclAuthorizer
-from gateway.security.records import QuotaKey, Record, acl_record, quota_record
+from gateway.security.records import QuotaKey, Record, ScramKey, acl_record, quota_record, scram_record
 from gateway.security.security import Security, new_security
 from gateway.security.security_log import SecurityLog
 from gateway.security.snapshots import encode_snapshot
 from gateway.security.state import SecurityState
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.messages.security import AlterClientQuotasRequest, CreateAclsRequest, DeleteAclsRequest
+from protocol.kafka.messages.security import (
+    AlterClientQuotasRequest,
+    AlterUserScramCredentialsRequest,
+    CreateAclsRequest,
+    DeleteAclsRequest,
+)
 from protocol.pulsar.entry import encode_message
 from protocol.pulsar.pulsar_commands_pb2 import MessageMetadata
+from protocol.sasl.scram import MIN_ITERATIONS, ScramMechanism, credential_of
 
 ACL = Acl(ResourceType.TOPIC, PatternType.LITERAL, "orders", "User:ann", "*", AclOperation.READ, Permission.ALLOW)
 
@@ -272,6 +278,16 @@ async def test_an_acl_that_was_just_created_at_another_gateway_is_deleted(scene:
     topic.write(acl_record(ACL, present=True))
     response = await scene.ask(delete_acls.handle, DELETION)
     assert len(response.filter_results[0].matching_acls) == 1 and ACL not in scene.state.acls
+
+
+async def test_a_user_that_was_just_created_at_another_gateway_is_deleted(scene: Scene, topic: FakeTopic) -> None:
+    key = ScramKey(ScramMechanism.SCRAM_SHA_256, "ann")
+    await scene.start()
+    topic.write(scram_record(key, credential_of(key.mechanism, "secret", b"salt", MIN_ITERATIONS)))
+    deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="ann", mechanism=1)
+    request = AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[])
+    response = await scene.ask(alter_user_scram_credentials.handle, request)
+    assert response.results[0].error_code == ErrorCode.NONE and not scene.state.scram
 
 
 async def test_a_quota_that_was_just_changed_at_another_gateway_is_changed_back(
