@@ -35,13 +35,16 @@ from gateway.fleet.cluster_view import ClusterView
 from gateway.fleet.fleet import Fleet
 from gateway.namespace import UnsupportedCluster, prepare_namespaces
 from gateway.observability.logs import LINES_PER_S, SparseLog
-from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.errors import PulsarError, RequestTimeoutError
 from gateway.requests.cluster import Cluster, ClusterRefused, Usage
 from gateway.requests.context import Listener, Principal
 from gateway.security.pulsar_authorizer import InvalidAuthorizer
 
 OPEN_S = 20.0
 """A client waits no longer than this; the opening continues."""
+LOAD_S = 20.0
+"""When the rights of a cluster are not loaded by then, opening it has failed: its namespaces may have been deleted
+meanwhile, and the next attempt looks at them again. The rights are loaded on."""
 CHECK_S = 5.0
 """How often the use of clusters is checked."""
 REMINDERS = 3
@@ -197,11 +200,18 @@ class Clusters:
             services = self._made[name] = ClusterServices(config, self._views[name], self._parts, name)
             services.served.cluster.usage.count_on(self._usage_before.pop(name, None))
             services.begin_to_start()
-        await services.load_rights()
+        await self._load_rights(services)
         self._open[name] = services.served
         self._opened_s[name] = _now()
         log.info("cluster opened", cluster=name)
         return services.served
+
+    async def _load_rights(self, services: ClusterServices) -> None:
+        try:
+            async with asyncio.timeout(LOAD_S):
+                await services.load_rights()
+        except TimeoutError:
+            raise RequestTimeoutError("its rights are not loaded yet") from None
 
     def _brought_up(self, name: str, opening: asyncio.Task[ServedCluster]) -> None:
         del self._opening[name]
@@ -281,6 +291,7 @@ class Clusters:
         usage = self._usage_before[name] = services.served.cluster.usage
         if len(self._usage_before) > MAX_CLOSED:
             del self._usage_before[next(iter(self._usage_before))]
+        usage.has_ended = True  # a connection may have got the cluster, and wait for its turn to enter it
         self.end_connections(services.served.cluster)
         closing = self._closing[name] = run_once("closing of a cluster", self._close(name, services, view))
         closing.add_done_callback(lambda task: self._closing.pop(name, None))

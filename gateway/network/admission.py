@@ -35,16 +35,19 @@ class Admission:
             raise ClusterRefused("cluster is not served")
         return await entrance.enter(context.listener, context.principal, self._asked)
 
-    def admit(self, served: ServedCluster) -> bool:
-        """False if the cluster has too many connections."""
+    def admit(self, served: ServedCluster) -> None:
+        """Raises ClusterRefused if the cluster has too many connections, or was closed since it was chosen."""
+        if served.cluster.usage.has_ended:
+            raise ClusterRefused("cluster closed")
         self.is_awaited = False
         self.served = served
         if self._is_peer:
-            return True
+            return
         self.usage = served.cluster.usage
         self.usage.connections += 1
         self._is_counted = True
-        return self.usage.connections <= served.cluster.config.limits.max_connections
+        if self.usage.connections > served.cluster.config.limits.max_connections:
+            raise ClusterRefused("too many connections of the cluster")
 
     def leave(self) -> None:
         """The client has disconnected."""

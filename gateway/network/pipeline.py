@@ -210,8 +210,10 @@ class Pipeline:
         self.memory.decode_in(self._host.gateway_requests)
 
     def _enter(self, served: ServedCluster) -> None:
-        if not self.admission.admit(served):
-            self._output.end("too many connections of the cluster")
+        try:
+            self.admission.admit(served)
+        except ClusterRefused as refused:
+            self._output.end(str(refused))
             return
         if not self._is_peer:
             self.memory.move_to(self._host.requests_of(served))

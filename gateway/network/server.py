@@ -79,6 +79,7 @@ class KafkaServer:
         self._connections: set[KafkaConnection] = set()
         self._of_peers = 0
         self._listening: list[asyncio.Server] = []
+        self._is_stopping = False
         self._tasks = TaskGroup()
 
     async def bind(self) -> dict[str, int]:
@@ -146,6 +147,7 @@ class KafkaServer:
 
     async def stop(self) -> None:
         """Accept no more connections and requests, give those in flight a moment to be answered, then close."""
+        self._is_stopping = True
         for server in self._listening:
             server.close()
         await self._tasks.close()
@@ -172,6 +174,8 @@ class KafkaServer:
         self.metrics.connections_total.inc()
         self._connections.add(connection)
         self.metrics.connections.set(len(self._connections))
+        if self._is_stopping:  # its TLS handshake had begun before
+            connection.finish("shutdown")
         if connection.listener.name == FORWARDING_LISTENER:  # counted on the gateway that its client connected to
             self._of_peers += 1
             return True

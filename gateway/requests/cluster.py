@@ -60,6 +60,8 @@ class Usage:
     bytes_out: int = 0
     started_ms: int = field(default_factory=lambda: int(time.time() * 1000))
     """Since the epoch: when the gateway began to count."""
+    has_ended: bool = False
+    """The cluster was closed here, and takes no connections any more."""
 
     def count_on(self, before: Usage | None) -> None:
         """Continue the counters from before the cluster was closed."""

@@ -47,12 +47,16 @@ class PulsarAuthorizer:
         self._changes = 0
         self._may_read_administrators = True
         self._loop = asyncio.get_running_loop()
+        self._has_started = False
         self._tasks = TaskGroup()
 
     async def start(self) -> None:
-        """Return when the grants are known. Raises InvalidAuthorizer, or PulsarError if Pulsar cannot be queried."""
+        """Return when the grants are known; call it again if that took too long. Raises InvalidAuthorizer, or
+        PulsarError if Pulsar cannot be queried."""
         await self._check_brokers()
-        self._tasks.keep_running("grants of Pulsar", self._keep_reading)
+        if not self._has_started:
+            self._has_started = True
+            self._tasks.keep_running("grants of Pulsar", self._keep_reading)
         await self.read.wait()
 
     async def close(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
+from gateway.background import to_the_end
 from gateway.config.gateway_config import PulsarSection
 from gateway.config.security import AuthorizationSection
 from gateway.errors import KafkaError
@@ -71,6 +72,11 @@ class Security:
             await self._pulsar.close()
         await self._log.close()
 
+    async def catch_up(self) -> None:
+        """Await this before the state decides what to change: another gateway may have answered its client with a
+        change that is not read here yet. Raises PulsarError."""
+        await self._log.catch_up()
+
     async def change(self, records: Iterable[Record], by: Requester) -> None:
         """Return when the changes are in effect here; other gateways follow soon. Raises PulsarError when that is not
         known, and KafkaError when there are too many settings."""
@@ -81,6 +87,10 @@ class Security:
         if growth_bytes and self.state.memory_bytes + self._being_added_bytes + growth_bytes > self._max_bytes:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
         self._being_added_bytes += growth_bytes
+        await to_the_end("security change", self._append(changes, growth_bytes, by), PulsarError)
+
+    async def _append(self, changes: list[Record], growth_bytes: int, by: Requester) -> None:
+        """Goes on when the client has disconnected: what it has changed is logged all the same."""
         try:
             await self._log.append(changes)
         except PulsarError:

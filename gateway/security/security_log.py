@@ -17,6 +17,7 @@ import structlog
 
 from gateway.background import TaskGroup
 from gateway.coordination.partition.trimming_cursor import SUBSCRIPTION, TakenSnapshot, TrimmingCursor
+from gateway.fan_out import sliced
 from gateway.fleet.clock import lease_now_ms
 from gateway.log.entries.entry_stream import read_entries
 from gateway.pulsar.admin.client import AdminClient
@@ -92,9 +93,14 @@ class SecurityLog:
         self._awaited: list[tuple[Position, asyncio.Future[None]]] = []
         """Callers that wait until an entry has been read."""
         self._trimming_cursor = TrimmingCursor(client, admin, self._topic)
+        self._has_started = False
         self._tasks = TaskGroup()
 
     def start(self) -> None:
+        """Has no effect if it has started already."""
+        if self._has_started:
+            return
+        self._has_started = True
         self._tasks.keep_running("security log", self._follow)
         self._tasks.keep_running("snapshots of the security log", self._keep_taking_snapshots)
 
@@ -117,14 +123,30 @@ class SecurityLog:
 
     async def append(self, records: Sequence[Record]) -> None:
         """Return when the records are in effect here. Raises PulsarError when that is not known."""
-        if not self.loaded.is_set():
-            raise RequestTimeoutError("the security log is not loaded yet")
+        self._check_loaded()
         try:
             async with asyncio.timeout(STALLED_S):
                 position = await self._write([encode_message(value, key=key) for key, value in records])
                 await self._read(position)
         except TimeoutError:
             raise RequestTimeoutError(f"a change was not written to {TOPIC} in time") from None
+
+    def _check_loaded(self) -> None:
+        """Raises PulsarError."""
+        if not self.loaded.is_set():
+            raise RequestTimeoutError("the security log is not loaded yet")
+
+    async def catch_up(self) -> None:
+        """Return when all that was written before this call is in effect here. Raises PulsarError."""
+        self._check_loaded()
+        reader = self._reader
+        try:
+            async with asyncio.timeout(STALLED_S):
+                last = await (self._client.last_position(self._topic) if reader is None else reader.last_position())
+                if last.entry_id >= 0:
+                    await self._read(last)
+        except TimeoutError:
+            raise RequestTimeoutError(f"{TOPIC} was not read in time") from None
 
     async def _read(self, position: Position) -> None:
         if self._read_up_to < position:
@@ -174,6 +196,19 @@ class SecurityLog:
                 self.is_deleted = self.is_deleted or (self.loaded.is_set() and _says_missing(error))
             await asyncio.sleep(PAUSE_S)
 
+    async def _note_following(self) -> None:
+        """A process that was suspended has a reader whose connection may be lost, and does not know it: then the broker
+        is asked."""
+        reader = self._reader
+        if reader is None:
+            return
+        if lease_now_ms() - self._followed_ms >= CUT_OFF_MS:
+            try:
+                await reader.last_position()
+            except PulsarError:
+                return
+        self._followed_ms = lease_now_ms()
+
     async def _has_missed_entries(self) -> bool:
         """Entries up to the last snapshot may be deleted. A record in them may have been the end of a right."""
         if lease_now_ms() - self._followed_ms < CUT_OFF_MS:
@@ -194,14 +229,21 @@ class SecurityLog:
                     if entry.position > behind:
                         replay.take(_records(entry))
                         self._bytes_since_snapshot += len(entry.payload)
-        records = list(replay.records())
-        self._state.clear()
-        for record in records:
-            self._state.apply(record)
-        self._read_up_to = max(last, behind) if last.entry_id >= 0 else behind
+        await self._replace_state(list(replay.records()))
+        self._has_read(max(last, behind) if last.entry_id >= 0 else behind)
         self._state.complete()
         self.loaded.set()
         log.info("security log loaded", acls=len(self._state.acls))
+
+    async def _replace_state(self, records: list[Record]) -> None:
+        """In one step if the state is in use: a part of the ACLs may allow what the others deny."""
+        self._state.clear()
+        if self.loaded.is_set():
+            for record in records:
+                self._state.apply(record)
+        else:
+            async for record in sliced(records):
+                self._state.apply(record)
 
     async def _prepare_topic(self) -> None:
         topics = self._admin.topics
@@ -237,10 +279,14 @@ class SecurityLog:
             return
         for record in Replay.changes(_records(entry)):
             self._state.apply(record)
-        self._read_up_to = entry.position
+        self._has_read(entry.position)
         self._bytes_since_snapshot += len(entry.payload)
+
+    def _has_read(self, up_to: Position) -> None:
+        """The records up to there are in effect."""
+        self._read_up_to = up_to
         for position, read in self._awaited:
-            if position <= entry.position and not read.done():
+            if position <= up_to and not read.done():
                 read.set_result(None)
         self._awaited = [each for each in self._awaited if not each[1].done()]
 
@@ -253,8 +299,7 @@ class SecurityLog:
         await self.loaded.wait()
         await self._limit_retention()
         while True:
-            if self._reader is not None:
-                self._followed_ms = lease_now_ms()
+            await self._note_following()
             await asyncio.sleep(SNAPSHOT_CHECK_S)
             size_bytes = sum(len(key) + len(value) for key, value in self._state.records())
             if self._bytes_since_snapshot < max(MIN_SNAPSHOT_BYTES, SNAPSHOT_RATIO * size_bytes):

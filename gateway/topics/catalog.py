@@ -250,6 +250,8 @@ class TopicCatalog(KnownTopics):
                     await when_hidden()
                 # While it waited, others may have deleted the topic, and created another one.
                 if await self._is_there(topic):
+                    self._deleting.add(topic.name)  # a deletion before this one has failed, and shown it again
+                    self._forget(topic.name)
                     await self._delete(topic, force=True)
         finally:
             self._deleting.discard(topic.name)

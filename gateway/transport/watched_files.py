@@ -28,14 +28,14 @@ class WatchedFiles:
             if await self.have_changed():
                 return
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        """Identifies the content of each file; follows symbolic links, which may change."""
+    def _look(self) -> list[tuple[int, ...] | None]:
+        """Identifies the content of each file, and who may read it; follows symbolic links, which may change."""
         return [_fingerprint(path) for path in self.paths]
 
 
-def _fingerprint(path: Path) -> tuple[int, int, int] | None:
+def _fingerprint(path: Path) -> tuple[int, ...] | None:
     try:
         facts = path.stat()
     except OSError:
         return None
-    return facts.st_ino, facts.st_mtime_ns, facts.st_size
+    return facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size

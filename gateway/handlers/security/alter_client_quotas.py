@@ -33,7 +33,7 @@ async def handle(call: Call[AlterClientQuotasRequest]) -> AlterClientQuotasRespo
         try:
             if entity in errors:
                 raise _invalid(f"Ignoring duplicate entity {dict(entity)}")
-            wanted = _changes(call, entry, entity)
+            wanted = _changes(entry, entity)
         except KafkaError as error:
             errors[entity] = error
         else:
@@ -54,7 +54,7 @@ def _entity(entry: _Wanted) -> Entity:
     return frozenset({each.entity_type: each.entity_name for each in entry.entity[-MAX_PARTS:]}.items())
 
 
-def _changes(call: Call[AlterClientQuotasRequest], entry: _Wanted, entity: Entity) -> Changes:
+def _changes(entry: _Wanted, entity: Entity) -> Changes:
     """Raises KafkaError."""
     ops = entry.ops[:MAX_OPS]
     twice = [key for key, times in Counter(each.key for each in ops).items() if times > 1]
@@ -65,14 +65,13 @@ def _changes(call: Call[AlterClientQuotasRequest], entry: _Wanted, entity: Entit
     reason = invalid_entity([(each.entity_type, each.entity_name) for each in entry.entity])
     if reason is not None:
         raise _invalid(reason)
-    present = call.cluster.security.state.quotas.get(entity, {})
     changes: Changes = {}
     for each in ops:
         value = None if each.remove else each.value
         if value is not None and (reason := invalid_quota(entity, each.key, value)) is not None:
             raise _invalid(reason)
-        if present.get(each.key) != value:
-            changes[QuotaKey(entity, each.key)] = value
+        # Also what is so already: another gateway may have changed it just now.
+        changes[QuotaKey(entity, each.key)] = value
     return changes
 
 

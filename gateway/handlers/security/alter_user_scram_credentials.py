@@ -30,12 +30,15 @@ Changes = dict[ScramKey, ScramCredential | None]
 
 
 async def handle(call: Call[AlterUserScramCredentialsRequest]) -> AlterUserScramCredentialsResponse:
-    changes, errors = await _checked(call)
+    changes, errors = Changes(), dict[str, KafkaError]()
     try:
+        await call.cluster.security.catch_up()
+        changes, errors = await _checked(call)
         records = [scram_record(*change) async for change in sliced(changes.items())]
         await call.cluster.security.change(records, call.context.requester)
     except (KafkaError, PulsarError) as error:
-        errors |= {key.user: KafkaError(error_code(error), str(error)) for key in changes}
+        unknown = KafkaError(error_code(error), str(error))
+        errors = {each.name: unknown async for each in sliced(_asked(call))} | errors
         changes = {}
     rows = [_Row(user=key.user, error_message=None) async for key in sliced(changes)]
     async for user, failure in sliced(errors.items()):
@@ -44,13 +47,16 @@ async def handle(call: Call[AlterUserScramCredentialsRequest]) -> AlterUserScram
     return AlterUserScramCredentialsResponse(results=rows)
 
 
+def _asked(call: Call[AlterUserScramCredentialsRequest]) -> list[_Deletion | _Upsertion]:
+    return [*call.request.deletions, *call.request.upsertions]
+
+
 async def _checked(call: Call[AlterUserScramCredentialsRequest]) -> tuple[Changes, dict[str, KafkaError]]:
     """Return the changes, and why other users are not changed."""
-    request, known = call.request, call.cluster.security.state.scram
+    known = call.cluster.security.state.scram
     changes: dict[str, tuple[ScramKey, ScramCredential | None]] = {}
     errors: dict[str, KafkaError] = {}
-    asked: list[_Deletion | _Upsertion] = [*request.deletions, *request.upsertions]
-    async for each in sliced(asked):
+    async for each in sliced(_asked(call)):
         if each.name in errors:
             continue
         if changes.pop(each.name, None) is not None:

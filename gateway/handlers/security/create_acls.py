@@ -35,8 +35,9 @@ async def handle(call: Call[CreateAclsRequest]) -> CreateAclsResponse:
         return _refuse_all(call, ErrorCode.UNKNOWN_SERVER_ERROR, text)
     reasons = [_invalid_reason(acl) async for acl in sliced(acls)]
     valid = [acl async for acl, reason in sliced(zip(acls, reasons, strict=True)) if not reason]
-    new = [acl async for acl in sliced(valid) if acl not in security.state.acls]
     try:
+        await security.catch_up()
+        new = [acl async for acl in sliced(valid) if acl not in security.state.acls]
         if len(new) > MAX_CHANGES:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_CHANGES} ACLs may be created at once.")
         await security.change([acl_record(acl, present=True) for acl in dict.fromkeys(new)], call.context.requester)

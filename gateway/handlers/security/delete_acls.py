@@ -6,6 +6,8 @@ v0 knows only literal patterns; v1 adds prefixed ones (KIP-290); v2 is flexible;
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gateway.errors import KafkaError, error_code
 from gateway.fan_out import Slices, sliced
 from gateway.handlers.security.acl_fields import MAX_CHANGES, NO_AUTHORIZER, UNKNOWN, to_filter
@@ -24,18 +26,25 @@ async def handle(call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:
     filters = [to_filter(each) async for each in sliced(call.request.filters)]
     if not security.has_acls:
         return _refuse_all(call, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-    slices, found = Slices(), list[list[Acl]]()
-    for wanted in filters:
-        await slices.pause()
-        found.append(sorted(filter(wanted.matches, security.state.acls)))
-    gone = dict.fromkeys(acl for acls in found for acl in acls)
     try:
+        await security.catch_up()
+        found = await _found(security.state.acls, filters)
+        gone = dict.fromkeys(acl for acls in found for acl in acls)
         if len(gone) > MAX_CHANGES:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"Cannot remove more than {MAX_CHANGES} ACLs at once.")
         await security.change([acl_record(acl, present=False) for acl in gone], call.context.requester)
     except (KafkaError, PulsarError) as error:
         return _refuse_all(call, error_code(error), str(error))
     return DeleteAclsResponse(filter_results=[_row(*each) async for each in sliced(zip(filters, found, strict=True))])
+
+
+async def _found(acls: Iterable[Acl], filters: list[AclFilter]) -> list[list[Acl]]:
+    """The ACLs that each filter matches."""
+    slices, found = Slices(), list[list[Acl]]()
+    for wanted in filters:
+        await slices.pause()
+        found.append(sorted(filter(wanted.matches, acls)))
+    return found
 
 
 def _row(wanted: AclFilter, found: list[Acl]) -> _Row:

@@ -78,7 +78,8 @@ async def test_what_one_has_written_holds_for_itself_at_once_and_soon_for_all(
         one, other = [await stack.enter_async_context(member(secured_pulsar, namespace)) for _ in range(2)]
         await one.write(ACL)
         assert ACL in one.state.acls
-        await until(lambda: ACL in other.state.acls)
+        await other.log.catch_up()
+        assert ACL in other.state.acls
         await asyncio.gather(
             *(one.write(ACL._replace(name=f"{n}")) for n in range(20)), other.write(ACL, present=False)
         )
@@ -121,6 +122,7 @@ async def test_a_snapshot_replaces_the_records_before_it(secured_pulsar: Secured
         await one.write(ACL)
         await one.write(ACL._replace(name="gone"))
         await one.write(ACL._replace(name="gone"), present=False)
+        await one.log.catch_up()
         await asyncio.gather(one.log.take_snapshot(), one.write(ACL._replace(name="meanwhile")))
         await one.write(ACL, present=False)
         async with member(secured_pulsar, namespace) as late:

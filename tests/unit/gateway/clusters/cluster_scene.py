@@ -33,7 +33,7 @@ CONFIG = Config.model_validate(
         "fleet": {"forwarding": {}},
     }
 )
-OWN = ServedCluster(cast(Cluster, SimpleNamespace(name="own")))
+OWN = ServedCluster(cast(Cluster, SimpleNamespace(name="own", usage=Usage())))
 ALICE = Principal(name="alice")
 OUTSIDE = Listener("outside")
 
@@ -45,7 +45,7 @@ class FakeServices:
 
     def __init__(self, config: Config, fleet: Any, parts: Any, name: str) -> None:
         self.name = name
-        self.served = ServedCluster(cast(Cluster, SimpleNamespace(name=name, usage=Usage())))
+        self.served = ServedCluster(cast(Cluster, SimpleNamespace(name=name, config=config, usage=Usage())))
         self.started = self.stopped = self.is_busy = self.is_deleted = False
         self.may_stop = asyncio.Event()
         self.may_stop.set()

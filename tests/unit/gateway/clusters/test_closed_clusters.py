@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from gateway.clusters import clusters as module
 from gateway.config.gateway_config import FORWARDING_LISTENER
+from gateway.dispatch import Dispatcher
+from gateway.network.admission import Admission
 from gateway.requests.cluster import Cluster, ClusterRefused
-from gateway.requests.context import ANONYMOUS, Listener
+from gateway.requests.context import ANONYMOUS, Listener, RequestContext
 from gateway.security.pulsar_authorizer import InvalidAuthorizer
-from tests.unit.gateway.clusters.cluster_scene import ALICE, CONFIG, OUTSIDE, FakeServices, FakeView, Scene, until
+from tests.unit.gateway.clusters.cluster_scene import ALICE, CONFIG, OUTSIDE, OWN, FakeServices, FakeView, Scene, until
 from tests.unit.gateway.fleet.fleet_scene import member_of
 
 
@@ -94,6 +98,24 @@ async def test_one_that_was_deleted_is_closed_although_it_is_used(scene: Scene, 
     again = await scene.clusters.open("acme/x")
     await time.pass_(1)
     assert again is not served and ended == [served.cluster] and len(scene.prepared) == 2
+    await scene.clusters.stop()
+
+
+@pytest.mark.parametrize("listener", [OUTSIDE, Listener(FORWARDING_LISTENER)])
+async def test_a_connection_that_was_about_to_enter_it_is_refused(scene: Scene, time: Time, listener: Listener) -> None:
+    """Its services have ended: it would get errors for ever. A new connection opens the cluster again."""
+    scene.clusters.start()
+    dispatcher = SimpleNamespace(own=OWN, entrance=scene.clusters)
+    context = cast(RequestContext, SimpleNamespace(listener=listener, principal=ALICE))
+    admission = Admission(cast(Dispatcher, dispatcher), context)
+    admission.ask_for("acme/x")
+    served = await admission.choose(context)
+    FakeServices.made[0].is_deleted = True
+    await time.pass_(1)  # other connections have their turn before
+    with pytest.raises(ClusterRefused, match="cluster closed"):
+        admission.admit(served)
+    admission.leave()
+    assert served.cluster.usage.connections == 0
     await scene.clusters.stop()
 
 

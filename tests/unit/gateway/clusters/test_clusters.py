@@ -166,6 +166,23 @@ async def test_a_client_waits_no_longer_than_it_may(scene: Scene, monkeypatch: p
     await scene.clusters.stop()
 
 
+async def test_a_cluster_that_is_deleted_while_it_is_opened_is_made_anew(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rights are never loaded, so what it lacks has to be looked at again. The services are kept."""
+    monkeypatch.setattr(module, "OPEN_S", 0.05)
+    monkeypatch.setattr(module, "LOAD_S", 0.01, raising=False)
+    monkeypatch.setattr(module, "TRY_AGAIN_S", 0)
+    scene.rights.clear()
+    with pytest.raises(ClusterRefused):
+        await scene.clusters.open("other/a")
+    await until(lambda: not scene.clusters._opening)
+    scene.rights.set()
+    assert await scene.clusters.open("other/a")
+    assert scene.prepared == [("other/a", True)] * 2 and len(FakeServices.made) == 1
+    await scene.clusters.stop()
+
+
 async def test_clusters_that_connections_may_enter(scene: Scene) -> None:
     """The other gateway has checked the client, so the cluster that it names is served."""
     outside, peers = Listener("outside"), Listener(FORWARDING_LISTENER)

@@ -91,7 +91,7 @@ def call_of(version: int, **fields: Any) -> Any:
     fleet = SimpleNamespace(node_id=0, members=(), transaction_version=2, address=None)
     listener = SimpleNamespace(name="default", single_address=False, host=None)
     state = SimpleNamespace(scram={}, quotas={})
-    security = SimpleNamespace(state=state, change=AsyncMock())
+    security = SimpleNamespace(state=state, change=AsyncMock(), catch_up=AsyncMock())
     return SimpleNamespace(
         request=SimpleNamespace(**fields), version=version, count_error=lambda code: None,
         cluster=SimpleNamespace(

@@ -164,7 +164,7 @@ class Security:
 
     def __init__(self) -> None:
         self.state = SimpleNamespace(acls=set[Any]())
-        self.change = AsyncMock()
+        self.change, self.catch_up = AsyncMock(), AsyncMock()
 
 
 async def test_create_acls() -> None:

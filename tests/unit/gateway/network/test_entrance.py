@@ -94,6 +94,22 @@ async def test_a_cluster_that_is_refused_ends_the_connection() -> None:
     assert scene.served.cluster.usage.connections == 0
 
 
+@pytest.mark.parametrize("listener", [OUTSIDE, PEERS])
+async def test_a_cluster_that_is_closed_meanwhile_takes_no_connection(listener: Listener) -> None:
+    """Its services have ended. The connection would get errors for ever: only a new one opens the cluster again."""
+    scene = Scene()
+    connection, transport = scene.connect(listener)
+    feed(connection, frame("n1"))
+    await let_callbacks_run()
+    scene.entrance.opened.set_result(scene.served)
+    scene.served.cluster.usage.has_ended = True  # before the connection has its turn
+    await let_callbacks_run()
+    assert transport.closing and scene.dispatcher.begun == []
+    assert scene.reason("cluster closed") == 1
+    connection.connection_lost(None)
+    assert scene.served.cluster.usage.connections == 0
+
+
 async def test_a_client_that_goes_before_counts_nowhere() -> None:
     scene = Scene()
     connection, _ = scene.connect()

@@ -103,3 +103,23 @@ async def test_it_waits_no_longer_than_it_may() -> None:
         await server.stop()
     assert client.transport.closing
     client.lose()
+
+
+async def test_a_client_that_comes_while_it_stops_is_not_served() -> None:
+    """Its TLS handshake had begun before. Requests would be waited for, or run in services that have ended."""
+    server, dispatcher = server_of(stop_drain_ms=LONG_MS)
+    busy = Client(server)
+    busy.feed(frame("f1"))
+    stopping = asyncio.create_task(server.stop())
+    await let_callbacks_run()
+    late = Client(server)
+    late.feed(frame("f2"))
+    assert late.transport.closing and dispatcher.begun == ["1"]
+    for client in (busy, late):
+        client.lose()
+    async with asyncio.timeout(5):
+        await stopping
+    after = Client(server)
+    after.feed(frame("f3"))
+    assert after.transport.closing and dispatcher.begun == ["1"]
+    after.lose()

@@ -21,6 +21,7 @@ from gateway.security.state import SecurityState
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
 from protocol.kafka.errors import ErrorCode
 from protocol.sasl.scram import ScramMechanism, credential_of
+from tests.unit.event_loop import let_callbacks_run
 
 ROOT = Requester("User:root", "192.0.2.7")
 ACL = Acl(
@@ -121,3 +122,24 @@ def test_the_memory_of_settings_is_about_what_is_counted(kind: str) -> None:
     finally:
         tracemalloc.stop()
     assert 0.5 < taken_bytes / state.memory_bytes < 1.5
+
+
+async def test_a_change_of_a_client_that_leaves_at_once_has_a_line() -> None:
+    """What it has sent takes effect. Without a line, that could be done unseen."""
+
+    class Written(FakeLog):
+        async def append(self, records: list[Record]) -> None:
+            for record in records:
+                self.state.apply(record)
+            await asyncio.sleep(0)  # until it is known here
+
+    state = SecurityState()
+    found = Security(state, cast(SecurityLog, Written(state)), None)
+    with structlog.testing.capture_logs() as lines:
+        change = asyncio.create_task(found.change([acl_record(ACL, present=True)], ROOT))
+        await asyncio.sleep(0)
+        change.cancel()
+        await asyncio.wait([change])
+        await let_callbacks_run()
+    assert change.cancelled() and ACL in found.state.acls
+    assert [(line["event"], line["principal"]) for line in lines] == [("security changed", "User:root")]

@@ -15,6 +15,7 @@ from gateway.topics import catalog
 from gateway.topics.topic import COMPACTION_KEYS, MESSAGES_ONLY, Topic
 from gateway.topics.topic_policies import OUT_OF_REACH_BYTES
 from protocol.kafka.errors import ErrorCode
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.topics.catalog_scene import Scene
 
 
@@ -219,6 +220,26 @@ async def test_a_second_deletion_does_not_take_the_next_topic(scene: Scene) -> N
     scene.pulsar.before = deleting
     assert scene.pulsar.requests["delete_partitioned forced"] == 1
     assert scene.stored == {"made by": "another gateway"}
+
+
+async def test_a_topic_does_not_exist_while_a_second_request_deletes_it(scene: Scene) -> None:
+    """After Pulsar has refused the first one: clients that find it open its partitions again."""
+    topic = scene.catalog.cached("a")
+    assert topic is not None
+    scene.pulsar.may_delete.clear()
+    scene.pulsar.refuses_deletion = True
+    first, second = (asyncio.create_task(scene.catalog.delete(topic)) for _ in range(2))
+    await let_callbacks_run()
+    scene.pulsar.may_delete.set()
+    with pytest.raises(AdminError):
+        await first
+    scene.pulsar.may_delete.clear()
+    scene.pulsar.refuses_deletion = False
+    await let_callbacks_run()
+    assert not second.done() and await scene.catalog.get("a", fresh=True) is None
+    scene.pulsar.may_delete.set()
+    await second
+    assert not scene.pulsar.properties
 
 
 def _create_again(scene: Scene) -> Callable[[str, str], Awaitable[None]]:

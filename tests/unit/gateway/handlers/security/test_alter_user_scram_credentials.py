@@ -30,7 +30,7 @@ async def test_what_a_credential_may_be(salt_bytes: int, password_bytes: int, co
         name="alice", mechanism=SHA_256, iterations=4_096, salt=bytes(salt_bytes),
         salted_password=bytes(password_bytes),
     )  # fmt: skip
-    security = SimpleNamespace(change=AsyncMock(), state=SimpleNamespace(scram={}))
+    security = SimpleNamespace(change=AsyncMock(), catch_up=AsyncMock(), state=SimpleNamespace(scram={}))
     call: Any = SimpleNamespace(
         request=AlterUserScramCredentialsRequest(deletions=[], upsertions=[wanted]),
         cluster=SimpleNamespace(security=security), context=SimpleNamespace(requester=None),

@@ -1,0 +1,36 @@
+"""Which changes of files are noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.transport.watched_files import WatchedFiles
+
+
+def written(path: Path) -> None:
+    path.write_text("new")
+
+
+def replaced(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_text("old")
+    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    other.rename(path)
+
+
+@pytest.mark.parametrize("change", [written, replaced, Path.unlink, lambda path: path.chmod(0o600)])
+async def test_changes(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    """Among them a file that the gateway could not read at first: who copies a key gives the right to it afterwards."""
+    path = tmp_path / "key.pem"
+    path.write_text("old")
+    path.chmod(0o644)
+    files = WatchedFiles([path])
+    assert not await files.have_changed()
+    await asyncio.sleep(0.02)  # times of files have a resolution of some milliseconds
+    change(path)
+    assert await files.have_changed() and not await files.have_changed()
