@@ -110,6 +110,18 @@ def decode_record(key: bytes, value: bytes | None) -> tuple[Subject, Value] | No
         raise UnreadableRecordError(repr(error)) from error
 
 
+def denies_more(record: Record) -> bool:
+    """Whether an ACL that denies is created, or one that allows is deleted."""
+    key, value = record
+    try:
+        decoded = decode_record(key, value)
+    except UnreadableRecordError:
+        return True
+    if decoded is None or not isinstance(decoded[0], Acl):
+        return False
+    return (decoded[0].permission is Permission.DENY) is (value is not None)
+
+
 def described(record: Record) -> str:
     """The record in words, without salts and keys of passwords."""
     decoded = decode_record(*record)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
@@ -29,11 +30,12 @@ from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import STALLED_S, Producer
 from gateway.pulsar.reader import Entry, Reader, Start
-from gateway.security.records import Record, UnreadableRecordError
-from gateway.security.snapshots import MAX_ENTRY_BYTES, Replay, encode_snapshot
+from gateway.security.log_entries import each_record, grouped, records_of, report_unreadable
+from gateway.security.records import Record, UnreadableRecordError, denies_more
+from gateway.security.snapshots import Replay, encode_snapshot
 from gateway.security.state import SecurityState
 from gateway.topics.local_topics import keep_local
-from protocol.pulsar.entry import EntryError, encode_message, iter_messages
+from protocol.pulsar.entry import EntryError, encode_message
 
 TOPIC = "~security"
 """Not a valid Kafka name: clients do not see the topic."""
@@ -48,6 +50,8 @@ CUT_OFF_MS = 60_000
 """A gateway that has not followed the log for this time looks whether entries were deleted that it has not read. This
 takes an admin request, for which it does not wait after a shorter time: revoked rights must end soon."""
 SNAPSHOT_CHECK_S = 10.0
+AT_ONCE = 500
+"""Changes of one entry that take effect in one step. Larger entries stop all clients for too long."""
 MIN_SNAPSHOT_BYTES = 1024 * 1024
 SNAPSHOT_RATIO = 4
 """A snapshot is taken when this multiple of its size has been written since the last one."""
@@ -86,6 +90,9 @@ class SecurityLog:
         self._followed_ms = lease_now_ms()
         """When the gateway was last seen following the log."""
         self._window = FlowWindow()
+        self._delayed: deque[Entry] = deque()
+        """A large entry that takes effect in slices, and those behind it."""
+        self._has_delayed = asyncio.Event()
         self._producer: Producer | None = None
         self._opening = asyncio.Lock()
         self._sent: dict[int, asyncio.Future[Position]] = {}
@@ -102,6 +109,7 @@ class SecurityLog:
             return
         self._has_started = True
         self._tasks.keep_running("security log", self._follow)
+        self._tasks.keep_running("large changes of the security log", self._apply_delayed)
         self._tasks.keep_running("snapshots of the security log", self._keep_taking_snapshots)
 
     async def close(self) -> None:
@@ -160,7 +168,7 @@ class SecurityLog:
         async with self._opening:
             if self._producer is None or self._producer.closed:
                 self._producer = await self._client.open_producer(self._topic, self, backoff_max_ms=BACKOFF_MAX_MS)
-            for entry in _entries(messages):
+            for entry in grouped(messages):
                 sequence_id = self._producer.send(
                     entry, num_messages=len(entry), publish_time_ms=int(time.time() * 1000)
                 )
@@ -227,8 +235,9 @@ class SecurityLog:
             async with aclosing(read_entries(self._client, self._topic, start, last)) as entries:
                 async for entry in entries:
                     if entry.position > behind:
-                        replay.take(_records(entry))
+                        replay.take(records_of(entry))
                         self._bytes_since_snapshot += len(entry.payload)
+        self._delayed.clear()
         await self._replace_state(list(replay.records()))
         self._has_read(max(last, behind) if last.entry_id >= 0 else behind)
         self._state.complete()
@@ -275,10 +284,44 @@ class SecurityLog:
         self._window.used(entry)
         if self._reader is not None:
             self._window.top_up(self._reader, PERMITS)
-        if entry.position <= self._read_up_to:
-            return
-        for record in Replay.changes(_records(entry)):
+        if self._delayed or entry.metadata.num_messages_in_batch > AT_ONCE:
+            self._delayed.append(entry)
+            self._has_delayed.set()
+        elif entry.position > self._read_up_to:
+            for record in Replay.changes(records_of(entry)):
+                self._state.apply(record)
+            self._applied(entry)
+
+    async def _apply_delayed(self) -> None:
+        while True:
+            await self._has_delayed.wait()
+            self._has_delayed.clear()
+            while self._delayed:
+                entry = self._delayed[0]
+                if entry.position > self._read_up_to:
+                    await self._apply_in_slices(entry)
+                if self._delayed and self._delayed[0] is entry:
+                    self._delayed.popleft()
+
+    async def _apply_in_slices(self, entry: Entry) -> None:
+        """First what denies more, so that nothing is allowed meanwhile that is not allowed before or after."""
+        values = dict[bytes, bytes | None]()
+        try:
+            async for key, value in sliced(Replay.changes(each_record(entry))):
+                values[key] = value
+        except EntryError as error:
+            report_unreadable(entry, error)
+            values.clear()
+        denying, others = list[Record](), list[Record]()
+        async for record in sliced(values.items()):
+            (denying if denies_more(record) else others).append(record)
+        async for record in sliced(denying + others):
+            if not self._delayed or self._delayed[0] is not entry:
+                return  # the log was loaded again
             self._state.apply(record)
+        self._applied(entry)
+
+    def _applied(self, entry: Entry) -> None:
         self._has_read(entry.position)
         self._bytes_since_snapshot += len(entry.payload)
 
@@ -333,30 +376,3 @@ class SecurityLog:
 def _says_missing(error: Exception) -> bool:
     """The topic does not exist, or its namespace does not."""
     return isinstance(error, TopicNotFoundError) or (isinstance(error, AdminError) and error.not_found)
-
-
-def _entries(messages: Sequence[bytes]) -> list[list[bytes]]:
-    """The messages of one change share an entry, so that they take effect together, unless they are too large."""
-    entries: list[list[bytes]] = [[]]
-    size_bytes = 0
-    for message in messages:
-        if entries[-1] and size_bytes + len(message) > MAX_ENTRY_BYTES:
-            entries.append([])
-            size_bytes = 0
-        entries[-1].append(message)
-        size_bytes += len(message)
-    return entries
-
-
-def _records(entry: Entry) -> list[Record]:
-    if entry.is_marker:
-        return []
-    try:
-        return [
-            (message.key, None if message.null_value else bytes(message.value))
-            for message in iter_messages(entry.metadata, entry.payload, 2 * MAX_ENTRY_BYTES)
-            if message.key is not None
-        ]
-    except EntryError as error:
-        log.warning("unreadable entry in the security log", position=entry.position, error=str(error))
-        return []

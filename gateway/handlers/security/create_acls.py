@@ -40,7 +40,8 @@ async def handle(call: Call[CreateAclsRequest]) -> CreateAclsResponse:
         new = [acl async for acl in sliced(valid) if acl not in security.state.acls]
         if len(new) > MAX_CHANGES:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"At most {MAX_CHANGES} ACLs may be created at once.")
-        await security.change([acl_record(acl, present=True) for acl in dict.fromkeys(new)], call.context.requester)
+        records = [acl_record(acl, present=True) async for acl in sliced(dict.fromkeys(new))]
+        await security.change(records, call.context.requester)
     except (KafkaError, PulsarError) as error:
         return _refuse_all(call, error_code(error), str(error))
     return CreateAclsResponse(results=[_row(call, reason) async for reason in sliced(reasons)])

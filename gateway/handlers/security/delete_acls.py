@@ -32,7 +32,8 @@ async def handle(call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:
         gone = dict.fromkeys(acl for acls in found for acl in acls)
         if len(gone) > MAX_CHANGES:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"Cannot remove more than {MAX_CHANGES} ACLs at once.")
-        await security.change([acl_record(acl, present=False) for acl in gone], call.context.requester)
+        records = [acl_record(acl, present=False) async for acl in sliced(gone)]
+        await security.change(records, call.context.requester)
     except (KafkaError, PulsarError) as error:
         return _refuse_all(call, error_code(error), str(error))
     return DeleteAclsResponse(filter_results=[_row(*each) async for each in sliced(zip(filters, found, strict=True))])

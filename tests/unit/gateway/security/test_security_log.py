@@ -304,3 +304,55 @@ async def test_a_quota_that_was_just_changed_at_another_gateway_is_changed_back(
     response = await scene.ask(alter_client_quotas.handle, AlterClientQuotasRequest(entries=[entry]))
     assert response.entries[0].error_code == ErrorCode.NONE
     assert scene.state.quotas[key.entity] == {key.quota: 1_000.0}
+
+
+def numbered(prefix: str, number: int, permission: Permission) -> Acl:
+    return ACL._replace(name=f"{prefix}-{number}", permission=permission)
+
+
+async def test_a_very_large_change_takes_effect_in_slices_and_allows_nothing_meanwhile(
+    scene: Scene, topic: FakeTopic
+) -> None:
+    """What follows it takes effect after it."""
+    await scene.start()
+    old = [numbered("old", number, Permission.ALLOW) for number in range(2_000)]
+    topic.write(*[acl_record(acl, present=True) for acl in old])
+    topic.deliver()
+    await until(lambda: len(scene.state.acls) == 2_000)
+    allowed = [numbered("new", number, Permission.ALLOW) for number in range(2_000)]
+    denied = [numbered("new", number, Permission.DENY) for number in range(2_000)]
+    created = [acl_record(acl, present=True) for acl in allowed + denied]
+    topic.write(*created, *[acl_record(acl, present=False) for acl in old])
+    topic.write(acl_record(allowed[0], present=False), *[acl_record(acl, present=True) for acl in old[:1]])
+    topic.deliver()
+    turns = 0
+    while len(scene.state.acls) != 4_000 or old[0] not in scene.state.acls or allowed[0] in scene.state.acls:
+        if any(acl in scene.state.acls for acl in allowed):
+            assert all(acl in scene.state.acls for acl in denied)
+            assert not any(acl in scene.state.acls for acl in old[1:])
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 10
+    await scene.security.catch_up()
+
+
+async def test_a_very_large_change_ends_when_the_log_is_loaded_again(scene: Scene, topic: FakeTopic) -> None:
+    await scene.start()
+    acls = [numbered("a", number, Permission.ALLOW) for number in range(3_000)]
+    topic.write(*[acl_record(acl, present=True) for acl in acls])
+    topic.deliver()
+    await until(lambda: len(scene.state.acls) > 100)
+    assert len(scene.state.acls) < 3_000
+    topic.write(*[acl_record(acl, present=False) for acl in acls])
+    scene.log.loaded.clear()
+    scene.log.on_reader_closed(ConnectionLostError("lost"))
+    await until(lambda: scene.log.loaded.is_set() and scene.log._read_up_to == topic.last)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(scene.state.acls) == 0
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():
+            await asyncio.sleep(0)
