@@ -312,7 +312,8 @@ class Clusters:
             opening.cancel()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
         await self._tasks.close()
-        await asyncio.gather(*self._closing.values(), *(services.stop() for services in self))
+        await asyncio.gather(*self._closing.values(), return_exceptions=True)  # `run_once` has reported them
+        await asyncio.gather(*(services.stop() for services in self))
 
 
 def _now() -> float:

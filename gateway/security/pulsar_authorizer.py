@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from gateway.background import TaskGroup
+from gateway.fleet.clock import lease_now_ms
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.errors import PulsarError
@@ -46,7 +47,6 @@ class PulsarAuthorizer:
         self._read_at_s = 0.0
         self._changes = 0
         self._may_read_administrators = True
-        self._loop = asyncio.get_running_loop()
         self._has_started = False
         self._tasks = TaskGroup()
 
@@ -87,7 +87,7 @@ class PulsarAuthorizer:
 
     async def refresh(self) -> None:
         """Raises PulsarError and TimeoutError."""
-        asked_at_s = self._loop.time()
+        asked_at_s = lease_now_ms() / 1000
         policies = await self._admin.namespaces.policies(self._namespace)
         administrators = await self._administrators()
         grants = grants_of(self._namespace, policies, administrators, wildcards=self._wildcards)
@@ -113,7 +113,7 @@ class PulsarAuthorizer:
 
     @property
     def _is_stale(self) -> bool:
-        return self._loop.time() - self._read_at_s > STALE_S
+        return lease_now_ms() / 1000 - self._read_at_s > STALE_S
 
     def version(self) -> int:
         return 2 * self._changes + self._is_stale

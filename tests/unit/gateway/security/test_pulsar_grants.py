@@ -99,7 +99,7 @@ class Scene:
         brokers = SimpleNamespace(runtime_configuration=AsyncMock(return_value=settings))
         admin = cast(Any, SimpleNamespace(namespaces=self.namespaces, brokers=brokers))
         self.authorizer = PulsarAuthorizer(admin, "team", NAMESPACE, ["User:root"])
-        monkeypatch.setattr(self.authorizer, "_loop", SimpleNamespace(time=lambda: self.now_s))
+        monkeypatch.setattr(pulsar_authorizer, "lease_now_ms", lambda: int(1000 * self.now_s))
 
     def may_read(self, who: Requester) -> bool:
         return self.authorizer.allows(who, READ, TOPIC, "t")
