@@ -64,6 +64,12 @@ class Users(Protocol):
         """`mechanism` is None for any one that the user has a password for."""
 
 
+async def _check_unchanged(users: Users, user: str, mechanism: ScramMechanism | None, sought: SoughtUser) -> None:
+    """The user's cluster may have been deleted meanwhile, and made anew with other users. Raises LoginFailed."""
+    if await users.find(user, mechanism) != sought:
+        raise LoginFailed("the user was changed while it logged in", plain.WRONG if mechanism is None else None)
+
+
 class Exchange(Protocol):
     async def respond(self, token: bytes) -> Step:
         """Raises LoginFailed."""
@@ -129,6 +135,7 @@ class PlainExchange:
         is_right = secrets.compare_digest(given.stored_key, sought.credential.stored_key)
         if sought.missing is not None or not is_right:
             raise LoginFailed(sought.missing or "wrong password", plain.WRONG)
+        await _check_unchanged(self._users, message.user, None, sought)
         return sought.identity(message.user)
 
 
@@ -147,7 +154,9 @@ class ScramExchange:
             return Step(self._server.challenge(self._sought.credential))
         if self._sought.missing is not None:
             raise LoginFailed(self._sought.missing)
-        return Step(self._server.final(token), self._sought.identity(self._user))
+        answer = self._server.final(token)
+        await _check_unchanged(self._users, self._user, self._mechanism, self._sought)
+        return Step(answer, self._sought.identity(self._user))
 
 
 class BearerExchange:

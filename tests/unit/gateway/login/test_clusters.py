@@ -158,6 +158,35 @@ async def test_a_user_of_a_cluster_logs_in_there(mechanism: ScramMechanism | str
     assert scene.last.served is entrance.served[SECOND]
 
 
+@pytest.mark.parametrize("mechanism", ["PLAIN", *ScramMechanism])
+async def test_a_user_that_is_deleted_with_its_cluster_does_not_enter_the_next_one(
+    mechanism: ScramMechanism | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster is made anew while the client logs in: before its last message, or while its password is checked."""
+    entrance = FakeEntrance()
+    scene = Scene(entrance=entrance)
+    new = cluster_of(SECOND, tom="of another tenant")
+    if isinstance(mechanism, ScramMechanism):
+        await scene.shake_hands(mechanism.value)
+        bare = "n=tom,r=abc"
+        challenge = (await scene.authenticate(b"n,," + bare.encode()))["auth_bytes"]
+        entrance.served[SECOND] = new
+        proof = HonestClient(mechanism, TENANTS_PASSWORD).final(bare, bytes(challenge).decode())
+        answer = await scene.authenticate(proof)
+    else:
+        run = scene.mechanisms.checks.run
+
+        async def run_late(*arguments: Any) -> Any:
+            given = await run(*arguments)
+            entrance.served[SECOND] = new
+            return given
+
+        monkeypatch.setattr(scene.mechanisms.checks, "run", run_late)
+        answer = await scene.log_in("tom", TENANTS_PASSWORD)
+    assert answer["error_code"] != 0
+    assert entrance.entered == []
+
+
 async def test_a_user_of_another_cluster_is_unknown() -> None:
     entrance = FakeEntrance()
     assert (await Scene(entrance=entrance).log_in("tom", "wrong"))["error_code"] != 0
