@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import structlog
 
@@ -12,19 +12,6 @@ from gateway.security.snapshots import MAX_ENTRY_BYTES
 from protocol.pulsar.entry import EntryError, iter_messages
 
 log = structlog.get_logger()
-
-
-def grouped(messages: Sequence[bytes]) -> list[list[bytes]]:
-    """The messages of one change share an entry, so that they take effect together, unless they are too large."""
-    entries: list[list[bytes]] = [[]]
-    size_bytes = 0
-    for message in messages:
-        if entries[-1] and size_bytes + len(message) > MAX_ENTRY_BYTES:
-            entries.append([])
-            size_bytes = 0
-        entries[-1].append(message)
-        size_bytes += len(message)
-    return entries
 
 
 def records_of(entry: Entry) -> list[Record]:

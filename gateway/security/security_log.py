@@ -30,12 +30,12 @@ from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import STALLED_S, Producer
 from gateway.pulsar.reader import Entry, Reader, Start
-from gateway.security.log_entries import each_record, grouped, records_of, report_unreadable
+from gateway.security.log_entries import each_record, records_of, report_unreadable
 from gateway.security.records import Record, UnreadableRecordError, denies_more
-from gateway.security.snapshots import Replay, encode_snapshot
+from gateway.security.snapshots import MAX_ENTRY_BYTES, Replay, encode_snapshot
 from gateway.security.state import SecurityState
 from gateway.topics.local_topics import keep_local
-from protocol.pulsar.entry import EntryError, encode_message
+from protocol.pulsar.entry import EntryError, encode_message, split_messages
 
 TOPIC = "~security"
 """Not a valid Kafka name: clients do not see the topic."""
@@ -168,7 +168,8 @@ class SecurityLog:
         async with self._opening:
             if self._producer is None or self._producer.closed:
                 self._producer = await self._client.open_producer(self._topic, self, backoff_max_ms=BACKOFF_MAX_MS)
-            for entry in grouped(messages):
+            # The messages of one change share an entry, so that they take effect together, unless they are too large.
+            for entry in split_messages(messages, MAX_ENTRY_BYTES):
                 sequence_id = self._producer.send(
                     entry, num_messages=len(entry), publish_time_ms=int(time.time() * 1000)
                 )
@@ -282,8 +283,6 @@ class SecurityLog:
 
     def on_entry(self, entry: Entry) -> None:
         self._window.used(entry)
-        if self._reader is not None:
-            self._window.top_up(self._reader, PERMITS)
         if self._delayed or entry.metadata.num_messages_in_batch > AT_ONCE:
             self._delayed.append(entry)
             self._has_delayed.set()
@@ -291,6 +290,12 @@ class SecurityLog:
             for record in Replay.changes(records_of(entry)):
                 self._state.apply(record)
             self._applied(entry)
+        self._permit_more()
+
+    def _permit_more(self) -> None:
+        """Delayed entries stay few: the broker sends no more while there are any."""
+        if self._reader is not None and not self._delayed:
+            self._window.top_up(self._reader, PERMITS)
 
     async def _apply_delayed(self) -> None:
         while True:
@@ -300,8 +305,13 @@ class SecurityLog:
                 entry = self._delayed[0]
                 if entry.position > self._read_up_to:
                     await self._apply_in_slices(entry)
-                if self._delayed and self._delayed[0] is entry:
+                if self._is_next(entry):
                     self._delayed.popleft()
+            self._permit_more()
+
+    def _is_next(self, entry: Entry) -> bool:
+        """False if the log was loaded again, with what the entry contains."""
+        return bool(self._delayed) and self._delayed[0] is entry
 
     async def _apply_in_slices(self, entry: Entry) -> None:
         """First what denies more, so that nothing is allowed meanwhile that is not allowed before or after."""
@@ -316,10 +326,10 @@ class SecurityLog:
         async for record in sliced(values.items()):
             (denying if denies_more(record) else others).append(record)
         async for record in sliced(denying + others):
-            if not self._delayed or self._delayed[0] is not entry:
-                return  # the log was loaded again
-            self._state.apply(record)
-        self._applied(entry)
+            if self._is_next(entry):
+                self._state.apply(record)
+        if self._is_next(entry):
+            self._applied(entry)
 
     def _applied(self, entry: Entry) -> None:
         self._has_read(entry.position)

@@ -7,7 +7,7 @@ https://pulsar.apache.org/docs/4.0.x/developing-binary-protocol/#batch-messages;
 import base64
 import binascii
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct  # fmt: skip
 from struct import error as struct_error
@@ -251,3 +251,16 @@ _DECOMPRESSORS: dict[int, Callable[[Buffer, int], bytes]] = {
     CompressionType.ZSTD: _zstd,
     CompressionType.SNAPPY: _snappy,
 }
+
+
+def split_messages(messages: Sequence[bytes], max_bytes: int) -> list[list[bytes]]:
+    """Splits messages into entries below `max_bytes`. Only an entry with a single large message may exceed it."""
+    entries: list[list[bytes]] = [[]]
+    size = 0
+    for message in messages:
+        if entries[-1] and size + len(message) > max_bytes:
+            entries.append([])
+            size = 0
+        entries[-1].append(message)
+        size += len(message)
+    return entries

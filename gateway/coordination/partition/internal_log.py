@@ -19,7 +19,7 @@ from gateway.pulsar.errors import ClientClosedError, PulsarError, RequestTimeout
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import METADATA_BYTES, STALLED_S, Producer
 from protocol.kafka.errors import ErrorCode
-from protocol.pulsar.entry import encode_message
+from protocol.pulsar.entry import encode_message, split_messages
 
 Record = tuple[bytes, bytes | None]
 """Kafka's record key and value; None as the value removes the key (a tombstone)."""
@@ -194,7 +194,7 @@ class InternalLog:
 
     def _send(self, messages: list[bytes], on_done: Sequence[OnAppended]) -> None:
         assert self.producer is not None
-        entries = _split(messages, self._max_entry_bytes())
+        entries = split_messages(messages, self._max_entry_bytes())
         self._in_flight.extend(_SentEntry() for _ in entries[1:])
         self._in_flight.append(_SentEntry(on_done))
         try:
@@ -270,16 +270,3 @@ class InternalLog:
 def _encode(record: Record) -> bytes:
     key, value = record
     return encode_message(value, key=key)
-
-
-def _split(messages: list[bytes], max_bytes: int) -> list[list[bytes]]:
-    """Splits into entries below `max_bytes`. Only an entry with a single large message may exceed it."""
-    entries: list[list[bytes]] = [[]]
-    size = 0
-    for message in messages:
-        if entries[-1] and size + len(message) > max_bytes:
-            entries.append([])
-            size = 0
-        entries[-1].append(message)
-        size += len(message)
-    return entries

@@ -48,10 +48,12 @@ ACL = Acl(ResourceType.TOPIC, PatternType.LITERAL, "orders", "User:ann", "*", Ac
 class FakeReader:
     def __init__(self, topic: FakeTopic) -> None:
         self.topic = topic
+        self.permits = 0
         self.is_lost = False
         """The connection is broken, which nobody has noticed."""
 
-    def flow(self, messages: int) -> None: ...
+    def flow(self, messages: int) -> None:
+        self.permits += messages
 
     async def close(self) -> None: ...
 
@@ -334,6 +336,18 @@ async def test_a_very_large_change_takes_effect_in_slices_and_allows_nothing_mea
         await asyncio.sleep(0)
     assert turns > 10
     await scene.security.catch_up()
+
+
+async def test_the_broker_sends_no_more_while_a_very_large_change_takes_effect(scene: Scene, topic: FakeTopic) -> None:
+    await scene.start()
+    reader = cast(FakeReader, topic.opened)
+    permits = reader.permits
+    topic.write(*[acl_record(numbered("a", number, Permission.ALLOW), present=True) for number in range(3_000)])
+    topic.deliver()
+    await until(lambda: len(scene.state.acls) > 100)
+    assert reader.permits == permits
+    await until(lambda: len(scene.state.acls) == 3_000)
+    await until(lambda: reader.permits == permits + 3_000)
 
 
 async def test_a_very_large_change_ends_when_the_log_is_loaded_again(scene: Scene, topic: FakeTopic) -> None:
