@@ -44,6 +44,7 @@ class KeyFile:
         try:
             self._key = await asyncio.to_thread(self._read)
         except (OSError, InvalidKey) as error:
+            self._watched.not_used()
             log.error("cannot use the new token key: keeping the old one", file=str(self._path), error=str(error))
         else:
             log.info("token key reloaded", file=str(self._path))

@@ -88,6 +88,8 @@ class KeySet:
         try:
             await self.read()
         except (OSError, InvalidKey, aiohttp.ClientError) as error:
+            if self._watched is not None:
+                self._watched.not_used()
             log.warning("cannot read token keys", source=self._source, error=str(error) or type(error).__name__)
 
     def keep_fresh(self) -> None:

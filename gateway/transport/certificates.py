@@ -62,10 +62,11 @@ class Certificates:
             await self._load_again()
 
     async def _load_again(self) -> None:
-        """Load the files again. A failure is logged and counted; the next attempt is after the next change."""
+        """A failure is logged and counted; the next attempt is after the next change, or after RETRY_S."""
         try:
             self.current = await asyncio.to_thread(self._load)
         except InvalidCertificate as error:
+            self._files.not_used()
             self._metrics.certificate_failures.labels(self._listener).inc()
             log.error("cannot use new certificates: keeping the old ones", listener=self._listener, error=str(error))
         else:

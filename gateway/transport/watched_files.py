@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 CHECK_S = 2.0
 """The interval between two checks."""
+RETRY_S = 30.0
+"""After this time, files that could not be used are read again, although they have not changed."""
 
 
 class WatchedFiles:
@@ -15,12 +19,20 @@ class WatchedFiles:
         """Create this object before the files are read, so that no change is missed."""
         self.paths = tuple(paths)
         self._seen = self._look()
+        self._retry_s = math.inf
 
     async def have_changed(self) -> bool:
-        """Whether the files have changed since the last call."""
+        """Whether the files have changed since the last call, or have to be read again."""
         seen = await asyncio.to_thread(self._look)
         before, self._seen = self._seen, seen
-        return seen != before
+        if seen == before and time.monotonic() < self._retry_s:
+            return False
+        self._retry_s = math.inf
+        return True
+
+    def not_used(self) -> None:
+        """The files could not be used, perhaps for a moment only: for example, the process had too many open files."""
+        self._retry_s = time.monotonic() + RETRY_S
 
     async def next_change(self) -> None:
         while True:

@@ -354,7 +354,7 @@ class CatchUpReader:
         self._reader = None
         self.failed = error
         # The same failure may occur again at once, if the data causes it.
-        pause_s = 0 if error.retriable else RETRY_S
+        pause_s = 0 if error.retriable and self._messages else RETRY_S
         asyncio.get_running_loop().call_later(pause_s, self.log.waiters.wake)
 
     def _top_up(self) -> None:

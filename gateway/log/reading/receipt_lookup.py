@@ -71,7 +71,8 @@ class ReceiptLookup(Generic[Sent]):
         except (PulsarError, TimeoutError) as error:
             log.info("cannot look up a written entry", topic=self._topic, error=str(error))
             entry = None
-        self._task = None
+        finally:
+            self._task = None
         if entry is not None and entry.index is not None and self._end.first_unresolved is first:
             self._on_found(first, entry.index, entry.is_held_back)
         self.watch()

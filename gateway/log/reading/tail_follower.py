@@ -66,6 +66,7 @@ class TailFollower:
         )  # fmt: skip
         self._reader: Reader | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._opened_at = 0.0
         self._window = FlowWindow()
         self._message_bytes = FIRST_MESSAGE_BYTES
         self._echo_entries = 0
@@ -190,7 +191,13 @@ class TailFollower:
     def on_reader_closed(self, error: PulsarError) -> None:
         self._reader = None
         self._failed(error)
-        self.follow_if_wanted()
+        if time.monotonic() - self._opened_at < RETRY_MS / 1000:  # the same may end the next reader, too
+            self._retry_later()
+        else:
+            self.follow_if_wanted()
+
+    def _retry_later(self) -> None:
+        asyncio.get_running_loop().call_later(RETRY_MS / 1000, self.follow_if_wanted)
 
     def _top_up(self, reader: Reader) -> None:
         """Entries in flight fit a reader's budget, and no more are requested while entries wait for a thread."""
@@ -211,7 +218,7 @@ class TailFollower:
             self._opening = None
             log.warning("cannot open a reader at the end of a log", topic=self.pulsar_topic, error=str(error))
             if error.retriable and not self._stopped:
-                asyncio.get_running_loop().call_later(RETRY_MS / 1000, self.follow_if_wanted)
+                self._retry_later()
             else:
                 self._failed(error)
             return
@@ -220,6 +227,6 @@ class TailFollower:
             self._failed(ListenerError(repr(defect)))
             raise
         self._opening = None
-        self._reader, self._window = reader, FlowWindow()
+        self._reader, self._window, self._opened_at = reader, FlowWindow(), time.monotonic()
         if self._wanted:
             self._top_up(reader)

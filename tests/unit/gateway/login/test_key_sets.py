@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -199,3 +200,24 @@ def test_one_key_of_no_use_leaves_the_others() -> None:
     ]  # fmt: skip
     for rows in ([*strange, good], [good, *strange]):
         assert list(parse_key_set(json.dumps({"keys": rows}).encode())) == ["good"]
+
+
+@pytest.mark.usefixtures("looking_often")
+async def test_a_key_that_cannot_be_read_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(SECRET)
+    section = TokensSection(secret_key_file=file)
+    keys = await token_keys(section)
+    verifier = TokenVerifier(section, keys)
+    read, failures = Path.read_bytes, [OSError(errno.EMFILE, "too many open files")]
+
+    def fail_once(path: Path) -> bytes:
+        if failures:
+            raise failures.pop()
+        return read(path)
+
+    monkeypatch.setattr(watched_files, "RETRY_S", 0.01)
+    monkeypatch.setattr(Path, "read_bytes", fail_once)
+    replace_file(file, SECRET[::-1])
+    assert await role_soon(verifier, jwt.encode({"sub": "a"}, SECRET[::-1], algorithm="HS256")) == "a"
+    await keys.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.transport import watched_files
 from gateway.transport.watched_files import WatchedFiles
 
 
@@ -33,4 +34,14 @@ async def test_changes(tmp_path: Path, change: Callable[[Path], None]) -> None:
     assert not await files.have_changed()
     await asyncio.sleep(0.02)  # times of files have a resolution of some milliseconds
     change(path)
+    assert await files.have_changed() and not await files.have_changed()
+
+
+async def test_files_that_could_not_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example, the process had too many open files when they changed."""
+    files = WatchedFiles([tmp_path / "key.pem"])
+    files.not_used()
+    assert not await files.have_changed()
+    monkeypatch.setattr(watched_files, "RETRY_S", 0.0)
+    files.not_used()
     assert await files.have_changed() and not await files.have_changed()

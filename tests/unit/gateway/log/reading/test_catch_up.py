@@ -26,7 +26,7 @@ from protocol.kafka.batch import iter_headers
 from protocol.kafka.offset_span import empty_batch
 from protocol.kafka.records import Record, encode_batch
 from tests.unit.event_loop import let_callbacks_run
-from tests.unit.gateway.log.fake_pulsar import FakeTopic
+from tests.unit.gateway.log.fake_pulsar import FakeReader, FakeTopic
 
 
 class FakeLog(ReadSource):
@@ -148,6 +148,20 @@ async def test_a_lost_reader_is_replaced_where_it_stood() -> None:
     first = await scene.read(0, 610)
     scene.topic.readers[0].lose(ConnectionLostError("lost"))
     await scene.read_all(first.next_offset, 610)
+    scene.readers.close_all(scene.log)
+
+
+async def test_readers_that_end_at_once_are_opened_after_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry that no broker can send ends each connection on which it is sent."""
+    monkeypatch.setattr(
+        FakeReader, "deliver", lambda reader: reader.closed or reader.lose(ConnectionLostError("lost"))
+    )
+    scene = Scene()
+    scene.write(10, 610)
+    fetch = asyncio.create_task(scene.read(0, 610))
+    await asyncio.sleep(0.1)
+    fetch.cancel()
+    assert len(scene.topic.readers) == 1
     scene.readers.close_all(scene.log)
 
 

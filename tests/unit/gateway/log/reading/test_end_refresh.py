@@ -81,6 +81,20 @@ async def test_a_refresh_fails_when_no_reader_can_be_opened(scene: Scene) -> Non
         await refresh
 
 
+async def test_readers_that_end_at_once_are_opened_after_pauses(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry that no broker can send ends each connection on which it is sent."""
+    monkeypatch.setattr(
+        FakeReader, "deliver", lambda reader: reader.closed or reader.lose(ConnectionLostError("lost"))
+    )
+    scene.topic.write(bytes(batch(1)), 1, "other", 1)
+    refresh, opened = asyncio.create_task(scene.log.end.refresh()), len(scene.topic.readers)
+    await asyncio.sleep(0.1)
+    refresh.cancel()
+    assert 1 <= len(scene.topic.readers) - opened <= 2
+
+
 async def test_a_defect_while_a_reader_is_opened_closes_the_log(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the log would stay open, and never read an entry of other writers again."""
     failures: list[dict[str, Any]] = []
