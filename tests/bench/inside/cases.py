@@ -7,6 +7,7 @@ from typing import Protocol
 from tests.bench.inside import read
 from tests.bench.inside.commit import COMMIT_CASES, CommitLoad
 from tests.bench.inside.fetch import FETCH_CASES, FetchLoad
+from tests.bench.inside.forward import FORWARD_CASES, ForwardLoad
 from tests.bench.inside.produce import PRODUCE_CASES, ProduceLoad
 from tests.bench.inside.scene import Scene
 
@@ -34,5 +35,6 @@ CASES: dict[str, Callable[[Scene], Load]] = {
     **{case.name: partial(ProduceLoad, case=case) for case in PRODUCE_CASES},
     **{case.name: partial(FetchLoad, case=case) for case in FETCH_CASES},
     read.NAME: read.ReadLoad,
+    **{case.name: partial(ForwardLoad, case=case) for case in FORWARD_CASES},
     **{case.name: partial(CommitLoad, case=case) for case in COMMIT_CASES},
 }
