@@ -88,10 +88,12 @@ class KnownRelay:
         return True
 
     def _is_open_to(self, context: RequestContext) -> bool:
-        """The client may write to the topic, which is the same one."""
-        topic = self.call.cluster.topics.cached(self._name)
-        if topic is None or self._topic_id not in {None, topic.topic_id}:
-            return False
+        """The client may write to the topic, which is still the one with the id. Names are for the leader to look up: this
+        gateway may not know the topic, if the client got its metadata from another one."""
+        if self._topic_id is not None:
+            topic = self.call.cluster.topics.cached(self._name)
+            if topic is None or topic.topic_id != self._topic_id:
+                return False
         policy = context.policy
         return policy is ALL_ALLOWED or (not self._transactional and policy.allows(_WRITE, _TOPIC, self._name))
 

@@ -115,8 +115,7 @@ def _is_common(call: Call[ProduceRequest]) -> bool:
         return False
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         return False
-    name = request.topic_data[0].name
-    return name not in INTERNAL_TOPICS and call.cluster.topics.cached(name) is not None
+    return request.topic_data[0].name not in INTERNAL_TOPICS
 
 
 def with_records(request: ProduceRequest, records: memoryview | None) -> ProduceRequest:

@@ -151,7 +151,9 @@ class Scene:
         """Of the client, as the links name it."""
         self.blocked = False
         """New connections are not open yet."""
-        topics = SimpleNamespace(cached=_topic, get=_looked_up, cached_name=self.names.get)
+        self.knows_topics = True
+        topics = SimpleNamespace(cached=lambda name: _topic(name) if self.knows_topics else None, get=_looked_up,
+                                 cached_name=self.names.get)  # fmt: skip
         cluster = SimpleNamespace(
             config=SimpleNamespace(limits=Limits()), metrics=Metrics(), fleet=self.fleet, node_id=0, topics=topics,
             unread=self.unread, fetch_sessions=FetchSessions(10), logs=SimpleNamespace(get=lambda *_: None),

@@ -160,6 +160,13 @@ async def test_batches_wait_for_a_refusal_that_is_not_complete() -> None:
     assert asked.serial
 
 
+async def test_topics_that_only_the_leader_knows() -> None:
+    """Behind a load balancer, a client may get metadata from one gateway, and write through another one."""
+    scene = Scene()
+    scene.knows_topics = False
+    assert Client(scene).sends(30) is not None
+
+
 async def test_what_takes_the_general_path() -> None:
     rights = FakeRights()
     client = Client(Scene(rights))
