@@ -15,10 +15,10 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from coordinator.fleet.messages import Member
-from gateway.forwarding.forwarded_produce import ProduceOrder
+from gateway.forwarding.forwarded_produce import NO_EPOCH, ProduceOrder
 from gateway.forwarding.peers import PeerLink
 from gateway.handlers.place import Place
-from gateway.handlers.records.known_produce import HEADER, with_records
+from gateway.handlers.records.known_produce import HEADER, with_records, written_row
 from gateway.requests.call import Call
 from gateway.requests.context import RequestContext
 from gateway.requests.policy import ALL_ALLOWED
@@ -26,7 +26,6 @@ from gateway.requests.reply import RelayedResponse
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.codec import readdress_request, readdress_response
 from protocol.kafka.handwritten.produce_request import single_batch
-from protocol.kafka.handwritten.produce_response import is_written
 from protocol.kafka.messages.records import ProduceRequest
 
 _WRITE, _TOPIC = AclOperation.WRITE, ResourceType.TOPIC
@@ -63,6 +62,10 @@ class KnownRelay:
         self.metrics = call.cluster.metrics.request(call.api.name, call.version)
         self.charges = None if call.context.meter is None else call.context.meter.repeated(call)
         self.route = route
+        self.row = written_row(call)
+        self._link: PeerLink | None = None
+        """The link to the leader in the fleet's epoch `_epoch`."""
+        self._epoch = NO_EPOCH
         self._name, self._index, self._topic_id = topic.name, topic.partition_data[0].index, topic.topic_id
         self._key = (call.api.key, call.version)
         self._transactional = call.request.transactional_id is not None
@@ -75,9 +78,10 @@ class KnownRelay:
         route, client = self.route, self.call.client
         if (api_key, version) != self._key or client.refused or not self._is_open_to(context):
             return False
-        leader, epoch = route.leaders.of_partition(self._name, self._index), route.leaders.epoch
-        link = None if leader is None else route.links.get(leader.incarnation)
-        if link is None or not link.writable or not route.order.is_drained(epoch):
+        epoch, link = route.leaders.epoch, self._link
+        if link is None or epoch != self._epoch or not link.writable:
+            link = self._find_link(epoch)
+        if link is None or not route.order.is_drained(epoch):
             return False
         if single_batch(version, frame, self._batch_at) is None:
             return False
@@ -87,9 +91,18 @@ class KnownRelay:
         batch.busy_s = time.perf_counter() - started
         return True
 
+    def _find_link(self, epoch: int) -> PeerLink | None:
+        """None if there is none to the leader, or no room in it."""
+        leader = self.route.leaders.of_partition(self._name, self._index)
+        link = None if leader is None else self.route.links.get(leader.incarnation)
+        self._link, self._epoch = link, epoch
+        return link if link is not None and link.writable else None
+
     def _is_open_to(self, context: RequestContext) -> bool:
-        """The client may write to the topic, which is still the one with the id. Names are for the leader to look up: this
-        gateway may not know the topic, if the client got its metadata from another one."""
+        """The client may write to the topic, which is still the one with the id.
+
+        The leader looks up names: this gateway may not know the topic, if the client got metadata from another one.
+        """
         if self._topic_id is not None:
             topic = self.call.cluster.topics.cached(self._name)
             if topic is None or topic.topic_id != self._topic_id:
@@ -117,7 +130,7 @@ class _Batch:
     def answered(self, frame: bytearray | None) -> None:
         """The leader has answered, or None: the link is lost."""
         known = self._known
-        if frame is None or not is_written(known.call.version, memoryview(frame)):
+        if frame is None or not known.row.matches(frame):
             known.route.answer(self._call(), self._link, frame, self._place)
             return
         known.route.order.answered_one()

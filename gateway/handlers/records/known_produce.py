@@ -128,6 +128,15 @@ def with_records(request: ProduceRequest, records: memoryview | None) -> Produce
     )
 
 
+def written_row(call: Call[ProduceRequest]) -> WrittenRow:
+    """The answers to such requests, if the batch was written."""
+    [topic] = call.request.topic_data
+    rows: list[_TopicResponse.PartitionProduceResponse] = [PartitionAnswer(topic.partition_data[0].index)]
+    return WrittenRow(
+        call.version, _TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
+    )
+
+
 class KnownProduce:
     """The bytes before the batch, and what follows from them until the topic changes."""
 
@@ -138,9 +147,7 @@ class KnownProduce:
         self.call = call.asking(with_records(call.request, None))
         self.name, self.index = topic.name, partition.index
         """The partition's topic and index."""
-        rows: list[_TopicResponse.PartitionProduceResponse] = [PartitionAnswer(self.index)]
-        answer = _TopicResponse(name=self.name, topic_id=topic.topic_id, partition_responses=rows)
-        self.row = WrittenRow(call.version, answer)
+        self.row = written_row(call)
         self.charges = None if call.context.meter is None else call.context.meter.repeated(call)
         self.metrics = call.cluster.metrics.request(call.api.name, call.version)
         self._client, self._cluster = call.client, call.cluster

@@ -132,6 +132,11 @@ class WrittenRow:
             self._head, correlation_id, self._middle, base_offset, log_append_time_ms, log_start_offset, self._tail
         )
 
+    def matches(self, frame: bytearray) -> bool:
+        """Whether `encode` made this frame (given without its length)."""
+        is_same_size = len(frame) == int.from_bytes(self._head, "big")
+        return is_same_size and frame.startswith(self._middle, _INT.size) and frame.endswith(self._tail)
+
 
 def is_written(version: int, frame: memoryview) -> bool:
     """Whether `encode_written` made this frame (given without its length). False if it has an error, or is invalid."""

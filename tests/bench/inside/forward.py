@@ -37,8 +37,9 @@ LEADER = Member(
 _ID = struct.Struct(">i")
 _Topic = ProduceResponse.TopicProduceResponse
 _ROW = _Topic.PartitionProduceResponse(
-    index=0, error_code=0, base_offset=7, log_append_time_ms=-1, log_start_offset=0, record_errors=[], error_message=None
-)
+    index=0, error_code=0, base_offset=7, log_append_time_ms=-1, log_start_offset=0, record_errors=[],
+    error_message=None,
+)  # fmt: skip
 ANSWER = encode_written(PRODUCE_VERSION, 0, [_Topic(name=TOPIC, partition_responses=[_ROW])])
 
 

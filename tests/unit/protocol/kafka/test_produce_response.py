@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.kafka.codec import encode_response
-from protocol.kafka.handwritten.produce_response import encode_written, is_written
+from protocol.kafka.handwritten.produce_response import WrittenRow, encode_written, is_written
 from protocol.kafka.messages.records import ProduceResponse
 
 OFFSETS = st.integers(-1, 2**63 - 1)
@@ -55,6 +56,25 @@ def test_an_answer_with_an_error_is_told_from_it(version: int, failed: int) -> N
         response = ProduceResponse(responses=topics, throttle_time_ms=0)
         frame = b"".join(encode_response(ProduceResponse, version, 77, response))
         assert not is_written(version, memoryview(frame)[4:])
+
+
+@pytest.mark.parametrize("version", range(5, 14))
+@given(topic=TOPICS.filter(lambda topic: len(topic.partition_responses) == 1), offsets=st.tuples(OFFSETS, OFFSETS))
+def test_rows_for_one_partition(version: int, topic: Any, offsets: tuple[int, int]) -> None:
+    """The numbers may be any; an error, another partition and a throttle time make another frame."""
+    row, [partition] = WrittenRow(version, topic), topic.partition_responses
+
+    def frame(throttle_time_ms: int = 0, **changes: int) -> bytearray:
+        rows = [replace(partition, base_offset=offsets[0], log_append_time_ms=offsets[1], **changes)]
+        response = ProduceResponse(
+            responses=[replace(topic, partition_responses=rows)], throttle_time_ms=throttle_time_ms
+        )
+        return bytearray(b"".join(encode_response(ProduceResponse, version, 77, response)))[4:]
+
+    assert bytes(frame()) == row.encode(77, *offsets, partition.log_start_offset)[4:]
+    assert row.matches(frame())
+    for other in (frame(error_code=6), frame(index=partition.index ^ 1), frame(throttle_time_ms=1), frame()[:-1]):
+        assert not row.matches(other)
 
 
 def test_more_partitions_than_one_byte_counts() -> None:
