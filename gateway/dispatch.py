@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from gateway.authorization.table import GUARDS
 from gateway.config.gateway_config import FORWARDING_LISTENER
 from gateway.forwarding.forwarder import Forwarder, Forwarding
 from gateway.handlers.cluster.api_versions import UnknownVersion
-from gateway.handlers.groups.known_commit import KnownCommits
+from gateway.handlers.known_requests import KnownRequests
 from gateway.handlers.place import Place
 from gateway.handlers.records.expected_produces import ExpectedProduces
-from gateway.handlers.records.known_fetch import KnownFetches
-from gateway.handlers.records.known_produce import KnownProduces
 from gateway.handlers.table import APIS
 from gateway.metering.meter import Meter
 from gateway.requests.call import LARGE_FRAME_BYTES, Api, Call, asks
@@ -99,44 +96,18 @@ class RequestHandler(Protocol):
         """The client has disconnected."""
 
 
-class KnownRequests(Protocol):
-    """The requests of one API and one connection that may come again."""
-
-    def learn(self, call: Call[Any]) -> None:
-        """Remember a request that was handled."""
-
-    def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
-        """As `RequestHandler.handle_known`."""
-
-    def close(self) -> None:
-        """The client has disconnected."""
-
-
-KNOWN: Mapping[int, Callable[[], KnownRequests]] = {
-    ApiKey.Produce: KnownProduces, ApiKey.Fetch: KnownFetches, ApiKey.OffsetCommit: KnownCommits
-}  # fmt: skip
-"""The APIs whose requests mostly resemble earlier ones."""
-
-
 class LocalHandler:
     """Handles requests in this gateway, for a client that chooses the gateway by itself."""
 
     def __init__(self) -> None:
-        self._known: dict[int, KnownRequests] = {}
-        """By API key. Most APIs have none, and many connections are idle."""
+        self._known = KnownRequests()
+        self.handle_known = self._known.handle
         self._expected: ExpectedProduces | None = None
-
-    def handle_known(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
-        known = self._known.get(frame[1]) if len(frame) > 1 else None  # the lower byte of the key is enough to choose
-        return known is not None and known.handle(frame, context, place)
 
     def handle(self, call: Call) -> Reply:
         call.check_age()
-        key, reply = call.api.key, call.api.handle(call)
-        if key in KNOWN:
-            if key not in self._known:
-                self._known[key] = KNOWN[key]()
-            self._known[key].learn(call)  # After `handle`, the topics of a Produce request have their names.
+        reply = call.api.handle(call)
+        self._known.learn(call)
         return reply
 
     def expect(self, call: Call) -> None:
@@ -145,8 +116,7 @@ class LocalHandler:
             self._expected.expect(call)
 
     def close(self) -> None:
-        for known in self._known.values():
-            known.close()
+        self._known.close()
         if self._expected is not None:
             self._expected.close()
 

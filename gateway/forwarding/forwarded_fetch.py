@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 
 from gateway.fan_out import sliced
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession
@@ -28,8 +29,10 @@ from protocol.kafka.messages.records import FetchRequest
 class ForwardedFetches:
     """One client's fetches."""
 
-    def __init__(self, ask: Ask, unread: Unread) -> None:
+    def __init__(self, ask: Ask, unread: Unread, led_here: Callable[[Call[FetchRequest], int], None]) -> None:
+        """`led_here` gets each fetch of partitions that this gateway led in this epoch of the fleet."""
         self._asked = AskedFetches(ask, unread)
+        self._led_here = led_here
 
     def run(self, call: Call[FetchRequest], leaders: Leaders) -> Reply:
         if call.request.isolation_level not in ISOLATION_LEVELS:
@@ -41,7 +44,7 @@ class ForwardedFetches:
     ) -> Reply:
         while self._asked.waiting:  # one fetch at a time, as in Kafka
             await asyncio.wait([waiting.future for waiting in self._asked.waiting])
-        parts, incarnations = [], set[str | None]()
+        parts, incarnations, epoch = [], set[str | None](), leaders.epoch
         async for each in sliced(fetched):
             name = await _name(call, each.topic)
             # This gateway itself refuses what the client may not read.
@@ -51,7 +54,9 @@ class ForwardedFetches:
             parts.append(Part(each, leader, name))
         if incarnations <= {None}:
             self.forget()
-            return fetch(call, fetched, session)
+            reply = fetch(call, fetched, session)
+            self._led_here(call, epoch)
+            return reply
         is_large = len(parts) > RESOLVED_AT_ONCE
         if is_large:
             await self._asked.forget_all_but_many(fetched)

@@ -23,13 +23,13 @@ from gateway.forwarding.fetch_relay import FetchRelay
 from gateway.forwarding.fleet_leaders import FleetLeaders
 from gateway.forwarding.forwarded_fetch import ForwardedFetches
 from gateway.forwarding.forwarded_produce import ProduceOrder
-from gateway.forwarding.known_relay import KnownRelay, RelayRoute
+from gateway.forwarding.known_at_single_address import KnownAtSingleAddress
+from gateway.forwarding.known_relay import RelayRoute
 from gateway.forwarding.large_messages import decoded, encode_call, encoded, is_large, is_large_answer, merged
 from gateway.forwarding.peers import Encode, PeerLink, Peers
 from gateway.handlers.place import Place
 from gateway.handlers.records.expected_produces import ExpectedProduces
 from gateway.handlers.records.fetch_bounds import is_room_for_answers
-from gateway.handlers.records.known_produce import KnownProduces
 from gateway.handlers.records.produce import look_up_names, names_known
 from gateway.log.writing.refused_batches import RefusedBatches
 from gateway.requests.call import Call, ClosesConnection, asks
@@ -39,14 +39,12 @@ from gateway.requests.policy import ALL_ALLOWED
 from gateway.requests.reply import RelayedResponse, Reply, Response, all_prepared, run_waiting
 from gateway.requests.routes import Route, Shares
 from gateway.requests.waiting_members import waits_for_members, without_request_when
-from protocol.kafka.api_key import ApiKey
 from protocol.kafka.codec import decode_response, readdress_request
 from protocol.kafka.handwritten.fetch_request import limit_max_bytes
 from protocol.kafka.handwritten.produce_response import is_written
+from protocol.kafka.messages.groups import OffsetCommitRequest
 from protocol.kafka.messages.message import Message
 from protocol.kafka.messages.records import FetchRequest, ProduceRequest, ProduceResponse
-
-_PRODUCE = ApiKey.Produce.to_bytes(2, "big")
 
 log = structlog.get_logger()
 
@@ -71,19 +69,18 @@ class Forwarder:
         self._loop = asyncio.get_running_loop()
         self._links: dict[str, PeerLink] = {}
         self._produce_order = ProduceOrder(client.refused)
-        self._fetches = ForwardedFetches(self._ask, forwarding.elsewhere.unread)
+        self._fetches = ForwardedFetches(self._ask, forwarding.elsewhere.unread, self._learn_fetch)
         self._fetch_relay = FetchRelay()
         self._expected = ExpectedProduces()
         self._fetching: asyncio.Future[Response] | None = None
         """The fetch that was forwarded and is not answered yet."""
-        self._known: KnownProduces | None = None
-        """The requests for one batch that were forwarded before."""
+        self._known: KnownAtSingleAddress | None = None
+        """Many clients send one request of a kind, and are then idle."""
         self._answering: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def handle_known(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
-        """Forward a batch as earlier ones were. All other requests are decoded to find the gateway that answers."""
-        return self._known is not None and frame.startswith(_PRODUCE) and self._known.handle(frame, context, place)
+        return self._known is not None and self._known.handle(frame, context, place)
 
     def handle(self, call: Call) -> Reply:
         if asks(call, FetchRequest):
@@ -91,6 +88,23 @@ class Forwarder:
         if asks(call, ProduceRequest):
             return self._produce(call)
         return self._distribute(call)
+
+    @property
+    def _learned(self) -> KnownAtSingleAddress:
+        if self._known is None:
+            route = RelayRoute(self._leaders, self._links, self._produce_order, self._answer_known)
+            self._known = KnownAtSingleAddress(route, self._fetches.forget)
+        return self._known
+
+    def _learn(self, call: Call) -> None:
+        """This gateway has handled the request."""
+        if asks(call, ProduceRequest):
+            self._learned.learn_batch(call)
+        elif asks(call, OffsetCommitRequest):
+            self._learned.learn_led_here(call, self._leaders.epoch)
+
+    def _learn_fetch(self, call: Call[FetchRequest], epoch: int) -> None:
+        self._learned.learn_led_here(call, epoch)
 
     def expect(self, call: Call) -> None:
         """Prepare what this gateway leads. The leaders do the same with requests that are forwarded to them."""
@@ -101,6 +115,8 @@ class Forwarder:
         """The client has disconnected."""
         self._closed = True
         self._expected.close()
+        if self._known is not None:
+            self._known.close()
         self._fetching = None
         self._fetches.forget()
         for task in self._answering:
@@ -139,14 +155,8 @@ class Forwarder:
         link.send(partial(readdress_request, frame), partial(self._answer, call, link, future))
         self._produce_order.sent_until(epoch, future)
         topic.name = name
-        self._learn(call)
+        self._learned.learn_batch(call)
         return Reply.later(future)
-
-    def _learn(self, call: Call[ProduceRequest]) -> None:
-        if self._known is None:
-            route = RelayRoute(self._leaders, self._links, self._produce_order, self._answer_known)
-            self._known = KnownProduces(partial(KnownRelay, route))
-        self._known.learn(call)
 
     def _answer_known(self, call: Call[ProduceRequest], link: PeerLink, frame: bytearray | None, place: Place) -> None:
         """Answer a request of the fast path whose batch was refused, or whose leader is lost."""
@@ -241,7 +251,9 @@ class Forwarder:
 
     def _begin(self, call: Call, leader: Member | None) -> Reply:
         if leader is None:
-            return call.api.handle(call)
+            reply = call.api.handle(call)
+            self._learn(call)
+            return reply
         link = self._link(leader, call.context)
         if call.frame is None and is_large(call):
             return Reply.after(self._begin_large(call, link))

@@ -9,7 +9,17 @@ from gateway.requests.reply import Reply, Response
 from protocol.kafka.buffers import Buffer
 
 
-class Place(Protocol):
+class LaterPlace(Protocol):
+    """The place of a response that comes later."""
+
+    def answer(self, *buffers: Buffer) -> None:
+        """Answer with a frame, later. It is written in the next turn of the event loop, with others."""
+
+    def respond(self, call: Call, response: Response) -> None:
+        """Answer later, with the response to a call."""
+
+
+class Place(LaterPlace, Protocol):
     """The place of a response in the order of a connection's responses."""
 
     api: Api
@@ -18,14 +28,8 @@ class Place(Protocol):
     def answer_at_once(self, buffers: list[Buffer]) -> None:
         """Answer with a frame, while the request is being handled."""
 
-    def answer(self, *buffers: Buffer) -> None:
-        """Answer with a frame, later. It is written in the next turn of the event loop, with others."""
-
     def answer_now(self, buffers: list[Buffer]) -> None:
         """Answer with a frame, later. It is written in this turn."""
-
-    def respond(self, call: Call, response: Response) -> None:
-        """Answer later, with the response to a call."""
 
     def reply(self, call: Call, reply: Reply) -> None:
         """Answer later, with the reply of a handler."""

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from coordinator.fleet.leadership import PartitionRole
 from gateway.errors import KafkaError
-from gateway.handlers.place import Place
+from gateway.handlers.place import LaterPlace, Place
 from gateway.handlers.records.produce import ANSWERED_BY_THEN_S
 from gateway.handlers.records.produce_answers import NO_TIMESTAMP, PartitionAnswer, refused_response, written_response
 from gateway.log.partition_log import PartitionLog
@@ -170,7 +170,7 @@ class KnownProduce:
         if same and self.index < topic.partitions and takes_as_sent(topic):
             self._max_bytes = int(topic.config("max.message.bytes"))
 
-    def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
+    def handle(self, frame: bytearray, context: RequestContext, place: LaterPlace) -> bool:
         """False: nothing was done."""
         started = time.perf_counter()
         api_key, version, correlation_id = HEADER.unpack_from(frame)
@@ -234,7 +234,7 @@ class _Batch:
     )  # fmt: skip
 
     def __init__(
-        self, known: KnownProduce, place: Place, correlation_id: int, log: PartitionLog, data: memoryview,
+        self, known: KnownProduce, place: LaterPlace, correlation_id: int, log: PartitionLog, data: memoryview,
         header: BatchHeader, frame: bytearray, started: float,
     ) -> None:  # fmt: skip
         self._known = known

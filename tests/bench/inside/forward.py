@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 
 from coordinator.fleet.messages import Address, Member
 from gateway.forwarding.peers import READ_BUFFER_BYTES, PeerLink
-from gateway.network.connection import KafkaConnection
-from gateway.requests.context import Listener
 from protocol.kafka.handwritten.produce_response import encode_written
 from protocol.kafka.messages.records import ProduceResponse
-from tests.bench.inside.scene import FakeClient, Scene
+from tests.bench.inside.scene import SINGLE_ADDRESS, FakeClient, Scene
 from tests.bench.loads.frames import (
     CORRELATION_AT,
     LENGTH_BYTES,
@@ -29,11 +27,10 @@ from tests.bench.loads.frames import (
 CONNECTIONS, REQUESTS_PER_CONNECTION = 4, 5
 STEPS_ON_THE_WAY = 3
 TOPIC = "forwarded"
-LISTENER = Listener("default", single_address=True)
-INSIDE = Address(host="127.0.0.1", port=9094)
 LEADER = Member(
-    node_id=1, incarnation="leader", instance="leader", addresses={}, forwarding=INSIDE, lease_ms=600_000, started_ms=0
-)
+    node_id=1, incarnation="leader", instance="leader", addresses={}, forwarding=Address(host="127.0.0.1", port=9095),
+    lease_ms=600_000, started_ms=0,
+)  # fmt: skip
 _ID = struct.Struct(">i")
 _Topic = ProduceResponse.TopicProduceResponse
 _ROW = _Topic.PartitionProduceResponse(
@@ -55,15 +52,14 @@ class ForwardLoad:
     """Load on one topic, which another gateway leads."""
 
     def __init__(self, _scene: Scene, case: ForwardCase) -> None:
-        inside = {"forwarding": {"host": INSIDE.host, "port": INSIDE.port}}
-        scene = Scene(kafka={"single_address": True}, fleet=inside)
+        scene = Scene(None, **SINGLE_ADDRESS)
         scene.fleet.leader = lambda topic, partition: LEADER  # type: ignore[method-assign]
         scene._services._peers.open = self._open  # type: ignore[method-assign]
         self._scene = scene
         self._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._leaders: list[FakeLeader] = []
         self._frames = ProduceFrames(TOPIC, record_batch(case.records))
-        self._clients = deque(FakeClient(KafkaConnection(scene.server, LISTENER)) for _ in range(CONNECTIONS))
+        self._clients = deque(scene.connect() for _ in range(CONNECTIONS))
         self._answers: deque[list[tuple[FakeLeader, bytes]]] = deque([[]] * STEPS_ON_THE_WAY)
 
     def _open(self, member: Member, client_address: str | None, on_lost: Any, principal: str | None = None) -> PeerLink:
@@ -124,8 +120,11 @@ class ForwardStep(NamedTuple):
 class FakeLeader(PeerLink):
     """A client's link to a leader, which answers when the scene says so."""
 
-    async def _open(self) -> None:
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.asked = FakeSocket()
+
+    async def _open(self) -> None:
         self.connection_made(self.asked)
 
     def answers(self) -> bytes:
@@ -152,20 +151,23 @@ class FakeSocket(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__({"socket": socket.socket()})
-        self._sent: list[bytes] = []
+        self.sent: list[bytes] = []
 
     def write(self, data: Any) -> None:
         """Nothing but the PROXY header is written alone."""
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        self._sent += list_of_data
+        self.sent += list_of_data
 
     def taken(self) -> bytes:
-        sent, self._sent = b"".join(self._sent), []
+        sent, self.sent = b"".join(self.sent), []
         return sent
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+    def close(self) -> None:
+        self.get_extra_info("socket").close()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """There is no limit."""

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from protocol.kafka.batch import CRC_START
 from protocol.kafka.records import Record, encode_batch
 from tests.bench.inside.guarded import guarded_scene
-from tests.bench.inside.scene import FakeClient, Scene
+from tests.bench.inside.scene import SINGLE_ADDRESS, FakeClient, Scene
 from tests.bench.loads.frames import LENGTH_BYTES, RECORD_BYTES, LoadError, ProduceFrames, record_batch
 
 REQUESTS_PER_CONNECTION = 5
@@ -29,11 +29,13 @@ class ProduceCase(NamedTuple):
     idempotent: bool = False
     guarded: bool = False
     """With authorization and quotas."""
+    single_address: bool = False
+    """By a gateway that forwards what it does not lead."""
 
     @property
     def name(self) -> str:
         kind = "idempotent " if self.idempotent else ""
-        end = " guarded" if self.guarded else ""
+        end = " guarded" if self.guarded else " by a single address" if self.single_address else ""
         return f"produce {kind}{self.records} from {self.in_flight}{end}"
 
 
@@ -41,7 +43,9 @@ class ProduceLoad:
     """Load on one topic."""
 
     def __init__(self, scene: Scene, case: ProduceCase) -> None:
-        self._scene = scene = guarded_scene() if case.guarded else scene
+        if case.guarded or case.single_address:
+            scene = guarded_scene() if case.guarded else Scene(None, **SINGLE_ADDRESS)
+        self._scene = scene
         self._case = case
         topic = case.name.replace(" ", "-")
         scene.add_topic(topic)
@@ -129,5 +133,5 @@ def _idempotent_batch(records: int, producer_id: int) -> bytes:
 PRODUCE_CASES = (
     ProduceCase(1, 1), ProduceCase(1, 20), ProduceCase(1, 200), ProduceCase(10, 20), ProduceCase(10, 200),
     ProduceCase(160, 20), ProduceCase(160, 200), ProduceCase(10, 20, idempotent=True),
-    ProduceCase(10, 20, guarded=True),
+    ProduceCase(10, 20, guarded=True), ProduceCase(10, 20, single_address=True),
 )  # fmt: skip

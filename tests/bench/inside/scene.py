@@ -38,6 +38,11 @@ PULSAR = {"keepalive_interval_ms": 86_400_000}
 """The broker answers only when the scene has a turn: others may have theirs for longer than a ping waits."""
 TURNS = 3
 """Turns of the event loop until all input is processed: by the handler, by the log's writer, and by the socket."""
+SINGLE_ADDRESS: dict[str, dict[str, Any]] = {
+    "kafka": {"single_address": True},
+    "fleet": FLEET | {"forwarding": {"host": "127.0.0.1", "port": 9094}},
+}
+"""The sections of a gateway that forwards."""
 BUSY_TURNS = 100
 """After so many turns only a timer makes progress."""
 ANSWERED_S = 120
@@ -51,6 +56,7 @@ class Scene:
         """`sections` are those of the configuration."""
         config = Config.model_validate({"fleet": FLEET, "pulsar": PULSAR, **sections})
         self._namespace = config.pulsar.full_namespace
+        self._listener = Listener("default", single_address=config.kafka.single_address)
         self.broker = broker or FakeBroker()
         self._admin_topics = FakeAdminTopics(self.broker)
         admin = cast(AdminClient, SimpleNamespace(topics=self._admin_topics))
@@ -74,7 +80,7 @@ class Scene:
         return f"persistent://{self._namespace}/{topic}-partition-{partition}"
 
     def connect(self) -> "FakeClient":
-        return FakeClient(KafkaConnection(self.server, Listener("default")))
+        return FakeClient(KafkaConnection(self.server, self._listener))
 
     async def lead_groups(self) -> None:
         """From now on this gateway coordinates all groups. Raises TimeoutError."""

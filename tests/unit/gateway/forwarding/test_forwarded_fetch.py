@@ -81,7 +81,7 @@ class Client:
         self.calls: dict[Member | None, Call] = {}
         self.asked: asyncio.Queue[Asked] = asyncio.Queue()
         self.unread = Unread()
-        self.fetches = ForwardedFetches(self._ask, self.unread)
+        self.fetches = ForwardedFetches(self._ask, self.unread, lambda *_: None)
         self._sessions = FetchSessions(10)
 
     async def _ask(self, call: Call, leader: Member | None) -> Response:

@@ -206,7 +206,7 @@ async def test_a_client_over_its_quota_is_charged_on_the_general_path(monkeypatc
     within = [True, False]
     charges = SimpleNamespace(charge_within=lambda size_bytes, busy_s: within.pop(0))
     known: Any = client.scene.forwarder
-    monkeypatch.setattr(known._known._last, "charges", charges)
+    monkeypatch.setattr(known._known._batches._last, "charges", charges)
     places = [client.sends(30), client.sends(31)]
     link = client.scene.links[1]
     for position in (-2, -1):

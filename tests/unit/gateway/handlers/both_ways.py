@@ -20,9 +20,11 @@ from gateway.requests.context import RequestContext
 from protocol.pulsar.frames import parse_message
 from protocol.pulsar.pulsar_commands_pb2 import BaseCommand, CommandSend, CommandSendError, ServerError
 from tests.bench.inside.broker import FakeBroker
-from tests.bench.inside.scene import Scene
+from tests.bench.inside.scene import SINGLE_ADDRESS, Scene
 
 TOPIC, OTHER = "topic", "another-topic"
+SECTIONS: dict[str, dict[str, Any]] = {"own address": {}, "single address": SINGLE_ADDRESS}
+"""The gateway leads everything, so it forwards nothing."""
 KnownRequests = type[KnownProduces] | type[KnownFetches] | type[KnownCommits]
 
 
@@ -48,9 +50,9 @@ class Broker(FakeBroker):
 class Way:
     """A gateway of its own, and one connection to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, sections: dict[str, Any] | None = None) -> None:
         self.broker = Broker()
-        self.scene = Scene(self.broker)
+        self.scene = Scene(self.broker, **(sections or {}))
         for name in (TOPIC, OTHER):
             self.scene.add_topic(name)
         # However long a test takes, a topic is not looked up again: the request's batches would wait for that.
@@ -87,9 +89,10 @@ class Way:
 class BothWays:
     """Two gateways; one of them has no fast path."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, known: KnownRequests) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, known: KnownRequests, sections: dict[str, Any]) -> None:
+        """`sections` are those of their configuration, for example `SECTIONS`."""
         monkeypatch.setattr(turns, "SLICE_S", math.inf)  # a busy machine would let only one of them run all requests
-        self.general, self.straight = Way(), Way()
+        self.general, self.straight = Way(sections), Way(sections)
         self.taken = 0
         """The number of requests that took the fast path."""
         self._is_straight = False

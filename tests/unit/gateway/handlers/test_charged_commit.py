@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -20,11 +21,11 @@ BUSY_S = 0.25
 
 
 @pytest.fixture
-async def both(monkeypatch: pytest.MonkeyPatch) -> BothCharged:
+async def both(monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any]) -> BothCharged:
     """They lead the groups, and their connections know the request. Each commit is work of 250 ms."""
     monkeypatch.setattr(WallClock, "now_ms", lambda _: 1_700_000_000_000)
     monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
-    ways = BothWays(monkeypatch, KnownCommits)
+    ways = BothWays(monkeypatch, KnownCommits, sections)
     for way in (ways.general, ways.straight):
         await way.scene.lead_groups()
     charged = BothCharged(ways, monkeypatch)

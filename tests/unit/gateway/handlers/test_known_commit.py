@@ -53,11 +53,11 @@ class Commits(BothWays):
 
 
 @pytest.fixture
-async def both(monkeypatch: pytest.MonkeyPatch) -> Commits:
+async def both(monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any]) -> Commits:
     """They lead the groups, and know the topics."""
     monkeypatch.setattr(WallClock, "now_ms", lambda _: 1_700_000_000_000)
     monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
-    ways = Commits(monkeypatch, KnownCommits)
+    ways = Commits(monkeypatch, KnownCommits, sections)
     for way in (ways.general, ways.straight):
         for name in (TOPIC, OTHER):
             way.scene.add_topic(name, 2)

@@ -73,11 +73,11 @@ def one(version: int, offset: int, **fields: Any) -> bytes:
 class Fetches(BothWays):
     """Compares the state of both gateways, too."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any]) -> None:
         self._ids: Iterator[int] = count(5_000)
         monkeypatch.setattr(known_fetch, "LEARNED_FROM", 1)
         monkeypatch.setattr(secrets, "randbits", lambda _bits: next(self._ids))
-        super().__init__(monkeypatch, KnownFetches)
+        super().__init__(monkeypatch, KnownFetches, sections)
 
     async def run(self, run: Callable[[Way], Any]) -> list[bytes]:
         async def compared(way: Way) -> list[bytes]:
@@ -110,10 +110,10 @@ def state(way: Way) -> object:
     return requests, sessions, waiting, counts, [(each.labels, each.value) for each in errors]
 
 
-async def opened(monkeypatch: pytest.MonkeyPatch, *, kept: bool = False) -> Fetches:
+async def opened(monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any], *, kept: bool = False) -> Fetches:
     """Their logs are open, and have records in memory. If these are `kept`, logs that are opened again have them."""
     monkeypatch.setattr(receipt_lookup, "LOOK_UP_AFTER_S", 0)  # the broker delivers no entries
-    ways = Fetches(monkeypatch)
+    ways = Fetches(monkeypatch, sections)
     for way in (ways.general, ways.straight):
         for name in (TOPIC, OTHER):
             way.scene.add_topic(name, 2)

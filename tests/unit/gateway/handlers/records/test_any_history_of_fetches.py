@@ -279,21 +279,23 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_any_history(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+async def test_any_history(monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any], seed: int) -> None:
     """On a busy machine, a fetch can end before what happens while it waits. Then the history runs again, more
     slowly."""
     try:
         with monkeypatch.context() as patched:
-            await run_history(patched, seed, max_wait_ms=10)
+            await run_history(patched, sections, seed, max_wait_ms=10)
     except AssertionError:
         with monkeypatch.context() as patched:
-            await run_history(patched, seed, max_wait_ms=500)
+            await run_history(patched, sections, seed, max_wait_ms=500)
 
 
-async def run_history(monkeypatch: pytest.MonkeyPatch, seed: int, max_wait_ms: int) -> None:
+async def run_history(
+    monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any], seed: int, max_wait_ms: int
+) -> None:
     """A log that is opened again is read in the background: how much has arrived depends on this machine. A history
     ends when two general paths differ for this reason."""
-    both = await opened(monkeypatch, kept=True)
+    both = await opened(monkeypatch, sections, kept=True)
     some = {way.scene.server.dispatcher: Some() for way in (both.general, both.straight)}
     monkeypatch.setattr(Dispatcher, "_policy", lambda dispatcher, *_: some[dispatcher])
     charged = BothCharged(both, monkeypatch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,10 @@ STEPS = 40
 
 
 @pytest.fixture
-async def both(monkeypatch: pytest.MonkeyPatch) -> BothCharged:
+async def both(monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any]) -> BothCharged:
     """Their logs are open, have records in memory, and their connections know the request."""
     monkeypatch.setattr(receipt_lookup, "LOOK_UP_AFTER_S", 0)  # the broker delivers no entries
-    charged = BothCharged(Fetches(monkeypatch), monkeypatch)
+    charged = BothCharged(Fetches(monkeypatch, sections), monkeypatch)
     await charged.ways.ask(*(produce(batch(), topic) for topic in (TOPIC, OTHER) for _ in range(BATCHES)))
     await charged.ask(one(VERSION, 0), one(VERSION, 0), taken=1)
     return charged

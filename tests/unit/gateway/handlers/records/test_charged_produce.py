@@ -27,10 +27,10 @@ ENTITIES: tuple[dict[str, str | None], ...] = (
 
 
 @pytest.fixture
-async def both(monkeypatch: pytest.MonkeyPatch) -> BothCharged:
+async def both(monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any]) -> BothCharged:
     """Their logs are open, and their connections know the request."""
     monkeypatch.setattr(receipt_lookup, "LOOK_UP_AFTER_S", 0)  # the broker delivers no entries
-    charged = BothCharged(BothWays(monkeypatch, KnownProduces), monkeypatch)
+    charged = BothCharged(BothWays(monkeypatch, KnownProduces, sections), monkeypatch)
     await charged.ways.ask(request(7, batch(producer_id=1, producer_epoch=0, base_sequence=0)))
     await charged.ask(FRAME, FRAME, taken=1)
     return charged

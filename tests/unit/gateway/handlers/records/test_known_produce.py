@@ -63,10 +63,10 @@ def request(
 
 
 @pytest.fixture
-async def both(monkeypatch: pytest.MonkeyPatch) -> BothWays:
+async def both(monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any]) -> BothWays:
     """Their logs are open."""
     monkeypatch.setattr(receipt_lookup, "LOOK_UP_AFTER_S", 0)  # the broker delivers no entries
-    ways = BothWays(monkeypatch, KnownProduces)
+    ways = BothWays(monkeypatch, KnownProduces, sections)
     ways.each(Way.reconnect)  # a connection's handler has the method that stood there when it was made
     for name in (TOPIC, OTHER):  # an idempotent batch first: this broker could not read earlier ones of its producer
         await ways.ask(request(7, batch(producer_id=1, producer_epoch=0, base_sequence=0), topic=name))

@@ -32,8 +32,8 @@ from tests.unit.gateway.handlers.records.fetches import (
 
 
 @pytest.fixture
-async def both(monkeypatch: pytest.MonkeyPatch) -> Fetches:
-    return await opened(monkeypatch)
+async def both(monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any]) -> Fetches:
+    return await opened(monkeypatch, sections)
 
 
 @pytest.mark.parametrize("version", SOME_VERSIONS)
