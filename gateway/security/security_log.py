@@ -30,8 +30,9 @@ from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import STALLED_S, Producer
 from gateway.pulsar.reader import Entry, Reader, Start
+from gateway.security.large_changes import apply_in_slices, changes_to
 from gateway.security.log_entries import each_record, records_of, report_unreadable
-from gateway.security.records import Record, UnreadableRecordError, denies_more
+from gateway.security.records import Record, UnreadableRecordError
 from gateway.security.snapshots import MAX_ENTRY_BYTES, Replay, encode_snapshot
 from gateway.security.state import SecurityState
 from gateway.topics.local_topics import keep_local
@@ -246,14 +247,12 @@ class SecurityLog:
         log.info("security log loaded", acls=len(self._state.acls))
 
     async def _replace_state(self, records: list[Record]) -> None:
-        """In one step if the state is in use: a part of the ACLs may allow what the others deny."""
-        self._state.clear()
         if self.loaded.is_set():
-            for record in records:
-                self._state.apply(record)
-        else:
-            async for record in sliced(records):
-                self._state.apply(record)
+            await apply_in_slices(self._state, await changes_to(self._state, records))
+            return
+        self._state.clear()
+        async for record in sliced(records):
+            self._state.apply(record)
 
     async def _prepare_topic(self) -> None:
         topics = self._admin.topics
@@ -314,7 +313,6 @@ class SecurityLog:
         return bool(self._delayed) and self._delayed[0] is entry
 
     async def _apply_in_slices(self, entry: Entry) -> None:
-        """First what denies more, so that nothing is allowed meanwhile that is not allowed before or after."""
         values = dict[bytes, bytes | None]()
         try:
             async for key, value in sliced(Replay.changes(each_record(entry))):
@@ -322,12 +320,7 @@ class SecurityLog:
         except EntryError as error:
             report_unreadable(entry, error)
             values.clear()
-        denying, others = list[Record](), list[Record]()
-        async for record in sliced(values.items()):
-            (denying if denies_more(record) else others).append(record)
-        async for record in sliced(denying + others):
-            if self._is_next(entry):
-                self._state.apply(record)
+        await apply_in_slices(self._state, values.items(), lambda: self._is_next(entry))
         if self._is_next(entry):
             self._applied(entry)
 

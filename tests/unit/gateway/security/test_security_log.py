@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from itertools import pairwise
 from types import SimpleNamespace
@@ -17,20 +16,17 @@ from gateway.config.gateway_config import PulsarSection
 from gateway.config.security import AuthorizationSection
 from gateway.coordination.partition.trimming_cursor import TakenSnapshot
 from gateway.handlers.security import alter_client_quotas, alter_user_scram_credentials, create_acls, delete_acls
-from gateway.pulsar.admin.client import AdminClient
-from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
-from gateway.pulsar.position import Position
-from gateway.pulsar.reader import Entry
 from gateway.security import security_log as module
-from gateway.security.acls import Acl, Requester
-from gateway.security.authorizer import AclAuthorizer
-from gateway.security.records import QuotaKey, Record, ScramKey, acl_record, quota_record, scram_record
-from gateway.security.security import Security, new_security
-from gateway.security.security_log import SecurityLog
+from gateway.security.records import (
+    QuotaKey,
+    ScramKey,
+    acl_record,
+    quota_record,
+    scram_record,
+)
+from gateway.security.security import new_security
 from gateway.security.snapshots import encode_snapshot
-from gateway.security.state import SecurityState
-from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.security import (
     AlterClientQuotasRequest,
@@ -38,139 +34,13 @@ from protocol.kafka.messages.security import (
     CreateAclsRequest,
     DeleteAclsRequest,
 )
-from protocol.pulsar.entry import encode_message
-from protocol.pulsar.pulsar_commands_pb2 import MessageMetadata
 from protocol.sasl.scram import MIN_ITERATIONS, ScramMechanism, credential_of
-
-ACL = Acl(ResourceType.TOPIC, PatternType.LITERAL, "orders", "User:ann", "*", AclOperation.READ, Permission.ALLOW)
-
-
-class FakeReader:
-    def __init__(self, topic: FakeTopic) -> None:
-        self.topic = topic
-        self.permits = 0
-        self.is_lost = False
-        """The connection is broken, which nobody has noticed."""
-
-    def flow(self, messages: int) -> None:
-        self.permits += messages
-
-    async def close(self) -> None: ...
-
-    async def last_position(self) -> Position:
-        if self.is_lost:
-            raise ConnectionLostError("lost")
-        return await self.topic.last_position()
-
-
-class FakeTopic:
-    """The topic, and the client that reads and writes it: one producer, and one reader."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[Position, list[bytes]]] = []
-        self.may_load = asyncio.Event()
-        self.may_load.set()
-        self.closed = False
-        self.reader: Any = None
-        self.opened: FakeReader | None = None
-        self.delivered = self.last = Position(1, -1)
-
-    async def open_producer(self, topic: str, listener: Any, **options: Any) -> FakeTopic:
-        self._writer = listener
-        return self
-
-    def send(self, messages: list[bytes], **facts: Any) -> int:
-        position = self._append(messages)
-        asyncio.get_running_loop().call_soon(self._writer.on_receipt, position.entry_id, position)
-        return position.entry_id
-
-    async def open_reader(self, topic: str, start: Any, listener: Any, **options: Any) -> FakeReader:
-        self.reader, self.delivered, self.opened = listener, self.last, FakeReader(self)
-        return self.opened
-
-    def write(self, *records: Record) -> None:
-        """As another gateway."""
-        self._append([encode_message(value, key=key) for key, value in records])
-
-    def _append(self, messages: list[bytes]) -> Position:
-        self.last = Position(1, self.last.entry_id + 1)
-        self.entries.append((self.last, messages))
-        return self.last
-
-    def deliver(self) -> None:
-        for position, messages in self.entries:
-            if position > self.delivered:
-                self.reader.on_entry(entry_of(position, messages))
-        self.delivered = self.last
-
-    async def close(self) -> None: ...
-
-    async def last_position(self, topic: str = "") -> Position:
-        await self.may_load.wait()
-        return self.last
-
-    async def read(self, client: Any, topic: str, start: Any, last: Position) -> Any:
-        for position, messages in self.entries:
-            if position <= last:
-                yield entry_of(position, messages)
-
-
-def entry_of(position: Position, messages: list[bytes]) -> Entry:
-    metadata = MessageMetadata(num_messages_in_batch=len(messages))
-    return Entry(position, None, metadata, memoryview(bytearray(b"".join(messages))))
-
-
-@pytest.fixture
-def topic(monkeypatch: pytest.MonkeyPatch) -> FakeTopic:
-    topic = FakeTopic()
-    monkeypatch.setattr(module, "PAUSE_S", 0)
-    monkeypatch.setattr(module, "read_entries", topic.read)
-    monkeypatch.setattr(module, "keep_local", AsyncMock())
-    return topic
-
-
-async def until_reading(topic: FakeTopic) -> None:
-    async with asyncio.timeout(5):
-        while topic.reader is None:
-            await asyncio.sleep(0)
-
-
-class Scene:
-    """A gateway that reads and writes the topic."""
-
-    def __init__(self, topic: FakeTopic) -> None:
-        self.topic, self.state = topic, SecurityState()
-        admin = SimpleNamespace(topics=AsyncMock())
-        self.log = SecurityLog(
-            cast(PulsarClient, topic), cast(AdminClient, admin), "kafka/system", self.state, lambda: False
-        )
-        self.log._trimming_cursor = cast(Any, SimpleNamespace(find=AsyncMock(return_value=None)))
-        authorizer = AclAuthorizer(self.state, (), allow_everyone=False)
-        self.security = Security(self.state, self.log, authorizer)
-
-    async def start(self) -> None:
-        self.log.start()
-        await until_reading(self.topic)
-
-    async def ask(self, handle: Callable[[Any], Awaitable[Any]], request: Any) -> Any:
-        """While the gateway answers, it reads what was written."""
-        cluster = SimpleNamespace(security=self.security)
-        context = SimpleNamespace(requester=Requester("User:root", "192.0.2.7"))
-        call = SimpleNamespace(request=request, cluster=cluster, context=context, count_error=lambda code: None)
-        asking = asyncio.ensure_future(handle(call))
-        async with asyncio.timeout(5):
-            while not asking.done():
-                await asyncio.sleep(0.001)
-                self.topic.deliver()
-        self.topic.deliver()
-        return await asking
-
-
-@pytest.fixture
-async def scene(topic: FakeTopic) -> AsyncIterator[Scene]:
-    scene = Scene(topic)
-    yield scene
-    await scene.log.close()
+from tests.unit.gateway.security.security_log_scene import (
+    ACL,
+    FakeTopic,
+    Scene,
+    until_reading,
+)
 
 
 async def test_a_change_is_in_effect_when_the_log_was_loaded_again(
@@ -306,67 +176,3 @@ async def test_a_quota_that_was_just_changed_at_another_gateway_is_changed_back(
     response = await scene.ask(alter_client_quotas.handle, AlterClientQuotasRequest(entries=[entry]))
     assert response.entries[0].error_code == ErrorCode.NONE
     assert scene.state.quotas[key.entity] == {key.quota: 1_000.0}
-
-
-def numbered(prefix: str, number: int, permission: Permission) -> Acl:
-    return ACL._replace(name=f"{prefix}-{number}", permission=permission)
-
-
-async def test_a_very_large_change_takes_effect_in_slices_and_allows_nothing_meanwhile(
-    scene: Scene, topic: FakeTopic
-) -> None:
-    """What follows it takes effect after it."""
-    await scene.start()
-    old = [numbered("old", number, Permission.ALLOW) for number in range(2_000)]
-    topic.write(*[acl_record(acl, present=True) for acl in old])
-    topic.deliver()
-    await until(lambda: len(scene.state.acls) == 2_000)
-    allowed = [numbered("new", number, Permission.ALLOW) for number in range(2_000)]
-    denied = [numbered("new", number, Permission.DENY) for number in range(2_000)]
-    created = [acl_record(acl, present=True) for acl in allowed + denied]
-    topic.write(*created, *[acl_record(acl, present=False) for acl in old])
-    topic.write(acl_record(allowed[0], present=False), *[acl_record(acl, present=True) for acl in old[:1]])
-    topic.deliver()
-    turns = 0
-    while len(scene.state.acls) != 4_000 or old[0] not in scene.state.acls or allowed[0] in scene.state.acls:
-        if any(acl in scene.state.acls for acl in allowed):
-            assert all(acl in scene.state.acls for acl in denied)
-            assert not any(acl in scene.state.acls for acl in old[1:])
-        turns += 1
-        await asyncio.sleep(0)
-    assert turns > 10
-    await scene.security.catch_up()
-
-
-async def test_the_broker_sends_no_more_while_a_very_large_change_takes_effect(scene: Scene, topic: FakeTopic) -> None:
-    await scene.start()
-    reader = cast(FakeReader, topic.opened)
-    permits = reader.permits
-    topic.write(*[acl_record(numbered("a", number, Permission.ALLOW), present=True) for number in range(3_000)])
-    topic.deliver()
-    await until(lambda: len(scene.state.acls) > 100)
-    assert reader.permits == permits
-    await until(lambda: len(scene.state.acls) == 3_000)
-    await until(lambda: reader.permits == permits + 3_000)
-
-
-async def test_a_very_large_change_ends_when_the_log_is_loaded_again(scene: Scene, topic: FakeTopic) -> None:
-    await scene.start()
-    acls = [numbered("a", number, Permission.ALLOW) for number in range(3_000)]
-    topic.write(*[acl_record(acl, present=True) for acl in acls])
-    topic.deliver()
-    await until(lambda: len(scene.state.acls) > 100)
-    assert len(scene.state.acls) < 3_000
-    topic.write(*[acl_record(acl, present=False) for acl in acls])
-    scene.log.loaded.clear()
-    scene.log.on_reader_closed(ConnectionLostError("lost"))
-    await until(lambda: scene.log.loaded.is_set() and scene.log._read_up_to == topic.last)
-    for _ in range(100):
-        await asyncio.sleep(0)
-    assert len(scene.state.acls) == 0
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not holds():
-            await asyncio.sleep(0)
