@@ -8,13 +8,14 @@ finds the gateway that answers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from gateway.forwarding.forwarded_produce import ProduceOrder
 from gateway.forwarding.known_relay import KnownRelay, RelayRoute
 from gateway.handlers.known_requests import KnownRequests
 from gateway.handlers.place import LaterPlace, Place
-from gateway.handlers.records.known_produce import KnownProduce, KnownProduces, RepeatedProduce
+from gateway.handlers.records.known_produce import Kind, KnownProduce, KnownProduces, appended_kind
 from gateway.requests.call import Call
 from gateway.requests.context import RequestContext
 from gateway.requests.reply import Response
@@ -30,7 +31,7 @@ class KnownAtSingleAddress:
         """`forget_fetches` is called when this gateway alone answers a fetch."""
         self._route = route
         self._forget_fetches = forget_fetches
-        self._batches = KnownProduces(self._repeated)
+        self._batches = KnownProduces(self._kind_of)
         self._led_here = KnownRequests()
         """Commits and fetches that this gateway has answered alone in the fleet's epoch `_epoch`."""
         self._epoch = route.leaders.epoch
@@ -60,11 +61,11 @@ class KnownAtSingleAddress:
         """The client has disconnected."""
         self._led_here.close()
 
-    def _repeated(self, call: Call[ProduceRequest], start: bytes) -> RepeatedProduce:
+    def _kind_of(self, call: Call[ProduceRequest]) -> Kind | None:
         [topic] = call.request.topic_data
-        if self._route.leaders.of_partition(topic.name, topic.partition_data[0].index) is None:
-            return _ProduceHere(self._route, call, start)
-        return KnownRelay(self._route, call, start)
+        if self._route.leaders.of_partition(topic.name, topic.partition_data[0].index) is not None:
+            return partial(KnownRelay, self._route)
+        return None if appended_kind(call) is None else partial(_ProduceHere, self._route)
 
 
 class _ProduceHere:

@@ -62,12 +62,17 @@ class RepeatedProduce(Protocol):
         """Handle such a request. False: nothing was done."""
 
 
+Kind = Callable[[Call[ProduceRequest], bytes], RepeatedProduce]
+"""Creates what handles the requests that begin like a call, by the call and its beginning."""
+
+
 class KnownProduces:
     """The beginnings, before their batches, of the requests of one connection."""
 
-    def __init__(self, repeated: Callable[[Call[ProduceRequest], bytes], RepeatedProduce] | None = None) -> None:
-        """`repeated` creates what handles the requests with the beginning of a call; by default they are appended."""
-        self._repeated = repeated or KnownProduce
+    def __init__(self, kind_of: Callable[[Call[ProduceRequest]], Kind | None] | None = None) -> None:
+        """`kind_of` chooses what handles the requests with the beginning of a call: None if it needs the general path.
+        By default they are appended."""
+        self._kind_of = kind_of or appended_kind
         self._known: dict[bytes, RepeatedProduce] = {}
         self._lengths: list[int] = []
         """The lengths of the keys of `_known`."""
@@ -75,7 +80,8 @@ class KnownProduces:
 
     def learn(self, call: Call[ProduceRequest]) -> None:
         """Remember the beginning of a decoded request, if it is a common one."""
-        if call.frame is None or not _is_common(call):
+        kind = None if call.frame is None or not _is_common(call) else self._kind_of(call)
+        if kind is None or call.frame is None:
             return
         start = single_batch_start(call.version, call.client_id, call.request)
         if len(start) > MAX_START_BYTES or not call.frame.startswith(start, HEADER.size):
@@ -85,7 +91,7 @@ class KnownProduces:
             self._lengths.clear()
         if len(start) not in self._lengths:
             self._lengths.append(len(start))
-        self._known[start] = self._last = self._repeated(call, start)
+        self._known[start] = self._last = kind(call, start)
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
         """Handle a request with a known beginning. False: nothing was done."""
@@ -135,6 +141,12 @@ def written_row(call: Call[ProduceRequest]) -> WrittenRow:
     return WrittenRow(
         call.version, _TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
     )
+
+
+def appended_kind(call: Call[ProduceRequest]) -> Kind | None:
+    """For a partition that this gateway leads."""
+    topic = call.cluster.topics.cached(call.request.topic_data[0].name)
+    return KnownProduce if topic is not None and takes_as_sent(topic) else None
 
 
 class KnownProduce:
