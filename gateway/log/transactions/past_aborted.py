@@ -20,7 +20,7 @@ MAX_ABORTED = 25_000
 """Aborted transactions of one log in memory; more if one read needs more."""
 LOOKED_AT = 64
 """Checkpoints that one read uses at most, unless it needs more. Each covers 4 MB, if the entries are large."""
-EVERYTHING = 2**63 - 1
+EVERYTHING = 2**63
 """Higher than all offsets."""
 
 

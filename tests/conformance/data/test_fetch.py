@@ -69,10 +69,17 @@ def test_at_the_end(conversation: Conversation, version: int) -> None:
 
 
 @case("Fetch")
-@pytest.mark.parametrize("offset", [END + 1, 2**62, -1, -2, -3, -(2**63)])
+@pytest.mark.parametrize("offset", [END + 1, 2**62, 2**63 - 1, -1, -2, -3, -(2**63)])
 def test_out_of_range(conversation: Conversation, version: int, offset: int) -> None:
     filled(conversation)
     read(conversation, version, offset)
+
+
+@case("Fetch", SINCE_V4)
+@pytest.mark.parametrize("offset", [2**63 - 1, -(2**63)])
+def test_out_of_range_of_committed_records(conversation: Conversation, version: int, offset: int) -> None:
+    filled(conversation)
+    read(conversation, version, offset, isolation_level=1)
 
 
 @case("Fetch")

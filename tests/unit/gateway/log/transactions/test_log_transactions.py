@@ -70,6 +70,17 @@ async def test_the_next_leader_knows_what_is_open_and_aborted(scene: Transaction
     assert await decided(other) == before == (2, [(7, 1)])
 
 
+async def test_the_highest_offset_is_known(scene: TransactionScene) -> None:
+    """A fetch may name it. It was looked for without end, and no client was served any more."""
+    highest = 2**63 - 1
+    assert scene.log.transactions.knows(highest)
+    await scene.begin(7)
+    await scene.end(7, ABORT)
+    other = await scene.opened()
+    await other.transactions.prepare_to_read(highest)
+    assert other.transactions.aborted_between(highest, other.transactions.known_to(highest)) == []
+
+
 async def test_a_gateway_that_only_reads_follows(scene: TransactionScene) -> None:
     reader = await scene.opened()
     assert reader.transactions.loaded
