@@ -218,6 +218,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         Difference(f"test_odd_values_of_{group}::test_odd_values[{name}]", tuple(paths), _CRASH_OF_A_HANDLER)
         for group, name, *paths in (
             ("records", "Fetch", "*.max_bytes = -*", "*.session_id = *", "*.isolation_level = *"),
+            ("records", "Fetch-committed", "*.max_bytes = -*", "*.session_id = *", "*.isolation_level = *"),
             (
                 *("records", "Fetch-session", "*.max_bytes = -*", "*.session_id = *", "*.isolation_level = *"),
                 "*.topic_id = UUID('00000000-0000-0000-0000-000000000000')*",

@@ -83,14 +83,17 @@ def describing(conversation: Conversation) -> Fields:
     return {"topics": [{"name": topic_of(conversation), "partition_indexes": [0]}]}
 
 
+COMMITTED = {"isolation_level": 1}
 ODD = {
     "Produce": Odd("Produce", 9, producing, (*NOT_ANSWERED, "acks = 0"), what_is_written),
     "Produce-old": Odd("Produce", 3, producing, (*NOT_ANSWERED, "acks = 0"), what_is_written),
     "Produce-in-order": Odd("Produce", 9, producing_in_order, (*NOT_ANSWERED, "acks = 0"), what_is_written),
     "Fetch": Odd("Fetch", FETCH_BY_NAME, lambda c: fetching(c, FETCH_BY_NAME), WAITS),
+    "Fetch-committed": Odd("Fetch", FETCH_BY_NAME, lambda c: fetching(c, FETCH_BY_NAME) | COMMITTED, WAITS),
     "Fetch-session": Odd("Fetch", NEWEST_FETCH, lambda c: fetching(c, NEWEST_FETCH, (0, 0)), WAITS),
     "Fetch-old": Odd("Fetch", OLD_FETCH, lambda c: fetching(c, OLD_FETCH), WAITS, tidy=hide_records),
     "ListOffsets": Odd("ListOffsets", 8, listing),
+    "ListOffsets-committed": Odd("ListOffsets", 8, lambda c: listing(c) | COMMITTED),
     "OffsetForLeaderEpoch": Odd("OffsetForLeaderEpoch", 4, asking_for_epochs),
     "DeleteRecords": Odd("DeleteRecords", 2, deleting, ("*.offset = -1",)),
     "DescribeProducers": Odd("DescribeProducers", 0, describing),
