@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.log.entries.log_entry import Buffer
-from gateway.log.transactions.state import AbortedTransaction
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from protocol.kafka.batch import iter_transactional, parse_header
 from protocol.kafka.offset_span import empty_batch
 

@@ -27,8 +27,8 @@ from gateway.log.cleaning.past_cleanings import (
 )
 from gateway.log.cleaning.view import NOWHERE, Limits, Reached, collect_garbage
 from gateway.log.partition_log import PartitionLog
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.log.transactions.cleaned import write_cleaned
-from gateway.log.transactions.state import AbortedTransaction
 
 REMOVED_AT_ONCE = 1_000
 """Tombstones in one entry."""

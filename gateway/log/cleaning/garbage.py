@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from gateway.log.transactions.state import AbortedTransaction
+from gateway.log.transactions.aborted_list import AbortedTransaction
 
 MAX_KEYS = 200_000
 """Keys in memory at the same time, in about 50 MB. The keys of a topic with more are processed in several shares."""

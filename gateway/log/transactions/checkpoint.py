@@ -22,12 +22,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gateway.log.transactions.state import (
-    AbortedTransaction,
-    EndedTransaction,
-    OpenTransaction,
-    PartitionTransactions,
-)
+from gateway.log.transactions.aborted_list import AbortedTransaction
+from gateway.log.transactions.state import EndedTransaction, OpenTransaction, PartitionTransactions
 from gateway.pulsar.position import Position
 
 NO_ENTRY = Position(-1, -1)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gateway.log.resources import Resources
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.log.transactions.checkpoint import MAX_ENDED, NO_ENTRY, Checkpoint
 from gateway.log.transactions.checkpoints import Checkpoints, find_last
 from gateway.log.transactions.cleaned import CleanedPlace
 from gateway.log.transactions.events import EntryEvents
 from gateway.log.transactions.past_aborted import PastAborted
 from gateway.log.transactions.scan import scan_events
-from gateway.log.transactions.state import AbortedTransaction, PartitionTransactions
+from gateway.log.transactions.state import PartitionTransactions
 from gateway.pulsar.position import Position
 from protocol.kafka.transaction_marker import MarkerType
 

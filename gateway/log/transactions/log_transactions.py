@@ -27,6 +27,7 @@ from gateway.log.reading.log_start import LogStart
 from gateway.log.reading.waiters import Waiters
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun, outcome_of
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.log.transactions.checkpoint import NO_ENTRY, Checkpoint, MalformedCheckpointError
 from gateway.log.transactions.checkpoints import KEPT_EVERY, NextTag, Tag, keep, read_checkpoint
 from gateway.log.transactions.cleaned import CleanedPlace
@@ -35,7 +36,7 @@ from gateway.log.transactions.events import EntryEvents, events_of
 from gateway.log.transactions.flag import Flag
 from gateway.log.transactions.log_prefix import LogPrefix
 from gateway.log.transactions.past_aborted import EVERYTHING
-from gateway.log.transactions.state import AbortedTransaction, OpenTransaction
+from gateway.log.transactions.state import OpenTransaction
 from gateway.log.transactions.verifications import Verifications
 from gateway.pulsar.position import Position
 from protocol.kafka.batch import NO_PRODUCER_EPOCH

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.log.transactions.checkpoint import NO_ENTRY, Checkpoint
-from gateway.log.transactions.state import AbortedTransaction
 from gateway.pulsar.position import Position
 
 MAX_ABORTED = 25_000

@@ -12,12 +12,13 @@ Source: Kafka's ProducerStateManager, ProducerAppendInfo and TransactionIndex; K
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
+from gateway.log.transactions.aborted_list import AbortedList, AbortedTransaction
 from protocol.kafka.batch import NO_PRODUCER_EPOCH
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
@@ -34,15 +35,6 @@ class OpenTransaction(NamedTuple):
     producer_epoch: int
     first_offset: int
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
-
-
-class AbortedTransaction(NamedTuple):
-    """`last_offset` is the offset of the marker. After the marker, no transaction below `stable_offset` was open."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    stable_offset: int
 
 
 class EndedTransaction(NamedTuple):
@@ -70,8 +62,7 @@ class PartitionTransactions:
         self.open: Mapping[int, OpenTransaction] = self._open
         """The open transactions by producer id, the oldest first. A view that changes."""
         self._ended: OrderedDict[int, EndedTransaction] = OrderedDict(ended or {})
-        self._aborted: list[AbortedTransaction] = []
-        """The aborted transactions in the order of their markers."""
+        self._aborted = AbortedList()
         self._start_offset = 0
         self.aborted_from = aborted_from
 
@@ -158,20 +149,11 @@ class PartitionTransactions:
         """
         if fetch_offset < self.aborted_from:
             raise ValueError(f"aborted transactions are known from {self.aborted_from} on, not {fetch_offset}")
-        found = []
-        first = bisect_left(self._aborted, fetch_offset, key=_last_offset)
-        for number in range(first, len(self._aborted)):
-            aborted = self._aborted[number]
-            if aborted.first_offset < upper_offset:
-                found.append(aborted)
-            if aborted.stable_offset >= upper_offset:  # later aborted ones began after the range
-                break
-        return sorted(found, key=_first_offset)
+        return sorted(self._aborted.with_records(fetch_offset, upper_offset), key=attrgetter("first_offset"))
 
     def aborted_from_to(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """Those whose markers lie from `from_offset` on and below `to_offset`, in the order of the markers."""
-        first = bisect_left(self._aborted, from_offset, key=_last_offset)
-        return self._aborted[first : bisect_left(self._aborted, to_offset, key=_last_offset)]
+        return self._aborted.between(self._aborted.position(from_offset), self._aborted.position(to_offset))
 
     @property
     def aborted_count(self) -> int:
@@ -180,26 +162,18 @@ class PartitionTransactions:
 
     def add_older(self, aborted: Sequence[AbortedTransaction], known_from: int) -> None:
         """Add all whose markers lie from `known_from` on and below `aborted_from`, in the order of the markers."""
-        self._aborted[:0] = [each for each in aborted if each.last_offset >= self._start_offset]
+        self._aborted.prepend([each for each in aborted if each.last_offset >= self._start_offset])
         self.aborted_from = max(known_from, self._start_offset)
 
     def keep_aborted(self, most: int, told_below: int) -> None:
         """Keep the `most` newest ones. Of the older ones, forget those below `told_below`: checkpoints have them."""
-        surplus = min(len(self._aborted) - most, bisect_left(self._aborted, told_below, key=_last_offset))
+        surplus = min(len(self._aborted) - most, self._aborted.position(told_below))
         if surplus > 0:
             self.aborted_from = max(self.aborted_from, self._aborted[surplus - 1].last_offset + 1)
-            del self._aborted[:surplus]
+            self._aborted.drop(surplus)
 
     def start_moved(self, start_offset: int) -> None:
         """Records were deleted. A transaction with deleted records stays open until its marker comes."""
         self._start_offset = start_offset
         self.aborted_from = max(self.aborted_from, start_offset)
-        del self._aborted[: bisect_left(self._aborted, start_offset, key=_last_offset)]
-
-
-def _first_offset(aborted: AbortedTransaction) -> int:
-    return aborted.first_offset
-
-
-def _last_offset(aborted: AbortedTransaction) -> int:
-    return aborted.last_offset
+        self._aborted.drop(self._aborted.position(start_offset))

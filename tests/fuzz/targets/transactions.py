@@ -11,6 +11,7 @@ from coordinator.topics import TopicPartition
 from coordinator.transaction.metadata import TransactionMetadata
 from coordinator.transaction.records.transaction_log import decode_transaction, encode_transaction
 from coordinator.transaction.states import TransactionState
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.log.transactions.checkpoint import (
     Checkpoint,
     MalformedCheckpointError,
@@ -18,12 +19,7 @@ from gateway.log.transactions.checkpoint import (
     encode_checkpoint,
 )
 from gateway.log.transactions.events import events_of
-from gateway.log.transactions.state import (
-    AbortedTransaction,
-    EndedTransaction,
-    OpenTransaction,
-    PartitionTransactions,
-)
+from gateway.log.transactions.state import EndedTransaction, OpenTransaction, PartitionTransactions
 from gateway.pulsar.position import Position
 from protocol.kafka.batch import CorruptBatch, InvalidBatch, iter_headers
 from protocol.kafka.records import Record, encode_batch

@@ -11,9 +11,9 @@ from gateway.config.limits import Limits
 from gateway.errors import KafkaError
 from gateway.log.partition_log import PartitionLog, open_log
 from gateway.log.shared import Shared
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.log.transactions.checkpoints import EVERY_ABORTED
 from gateway.log.transactions.marker_appends import MarkerForm
-from gateway.log.transactions.state import AbortedTransaction
 from gateway.observability.metrics import Metrics
 from protocol.kafka.batch import parse_header
 from protocol.kafka.errors import ErrorCode

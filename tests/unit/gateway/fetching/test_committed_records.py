@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.fetching.committed_records import committed_records
-from gateway.log.transactions.state import AbortedTransaction
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from protocol.kafka.batch import iter_headers
 from protocol.kafka.records import Record, encode_batch
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker, encode_marker

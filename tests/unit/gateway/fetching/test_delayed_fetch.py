@@ -13,7 +13,7 @@ from gateway.fetching import delayed_fetch
 from gateway.fetching.delayed_fetch import DelayedFetch
 from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.log.entries.log_entry import Slice
-from gateway.log.transactions.state import AbortedTransaction
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.pulsar.errors import ConnectionLostError, ServiceNotReadyError
 from protocol.kafka.errors import ErrorCode
 from tests.unit.event_loop import let_callbacks_run

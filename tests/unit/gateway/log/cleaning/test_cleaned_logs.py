@@ -10,9 +10,9 @@ from gateway.log.bounds.log_bounds import LogBounds, read_bounds
 from gateway.log.bounds.transaction_flag import flagged_position
 from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions import checkpoints
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.log.transactions.checkpoint import Checkpoint
 from gateway.log.transactions.cleaned import PREFIX, cleaned_checkpoint, read_cleaned, write_cleaned
-from gateway.log.transactions.state import AbortedTransaction
 from gateway.pulsar.position import Position
 from protocol.kafka.transaction_marker import MarkerType
 from tests.unit.gateway.log.fake_pulsar import FakeReader

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.log.cleaning import garbage as module
 from gateway.log.cleaning.garbage import Garbage, Share, SharedKeysError, TooManyKeysError, ViewRecord
-from gateway.log.transactions.state import AbortedTransaction
+from gateway.log.transactions.aborted_list import AbortedTransaction
 
 LATER = 1_000
 """An offset."""

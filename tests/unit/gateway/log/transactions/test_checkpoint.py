@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.log.transactions.checkpoint import (
     Checkpoint,
     MalformedCheckpointError,
@@ -15,12 +16,7 @@ from gateway.log.transactions.checkpoint import (
     encode_checkpoint,
 )
 from gateway.log.transactions.checkpoints import AGAIN_AFTER_ENTRIES, Checkpoints
-from gateway.log.transactions.state import (
-    AbortedTransaction,
-    EndedTransaction,
-    OpenTransaction,
-    PartitionTransactions,
-)
+from gateway.log.transactions.state import EndedTransaction, OpenTransaction, PartitionTransactions
 from gateway.pulsar.position import Position
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker

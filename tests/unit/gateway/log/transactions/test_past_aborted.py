@@ -7,9 +7,10 @@ import random
 import pytest
 
 from gateway.log.transactions import past_aborted
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.log.transactions.checkpoint import NO_ENTRY, Checkpoint
 from gateway.log.transactions.past_aborted import PastAborted
-from gateway.log.transactions.state import AbortedTransaction, PartitionTransactions
+from gateway.log.transactions.state import PartitionTransactions
 from gateway.pulsar.position import Position
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
 

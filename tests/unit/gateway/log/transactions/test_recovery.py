@@ -15,10 +15,11 @@ from gateway.log.bounds import transaction_flag
 from gateway.log.bounds.transaction_flag import CHECKPOINT
 from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions import checkpoints, log_prefix, log_transactions, past_aborted
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.log.transactions.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from gateway.log.transactions.checkpoints import find_last
 from gateway.log.transactions.events import events_of
-from gateway.log.transactions.state import AbortedTransaction, PartitionTransactions
+from gateway.log.transactions.state import PartitionTransactions
 from gateway.pulsar.position import Position
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker, encode_marker

@@ -3,7 +3,8 @@
 import pytest
 
 from gateway.log.transactions import state
-from gateway.log.transactions.state import AbortedTransaction, OpenTransaction, PartitionTransactions
+from gateway.log.transactions.aborted_list import AbortedTransaction
+from gateway.log.transactions.state import OpenTransaction, PartitionTransactions
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
 

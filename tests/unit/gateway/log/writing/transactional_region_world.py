@@ -10,8 +10,8 @@ from typing import NamedTuple, cast
 from gateway.errors import KafkaError
 from gateway.log.bounds.log_bounds import LogBounds, read_bounds
 from gateway.log.partition_log import PartitionLog
+from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.log.transactions.marker_appends import MarkerForm
-from gateway.log.transactions.state import AbortedTransaction
 from gateway.log.transactions.verifications import VerificationLostError
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
