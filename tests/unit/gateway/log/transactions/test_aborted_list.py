@@ -37,7 +37,7 @@ def test_as_a_plain_list(seed: int) -> None:
             older = [aborted(chance, before - 3), aborted(chance, before - 1)][: chance.randint(0, 2)]
             plain[:0] = older
             found.prepend(older)
-        assert [*found] == found.between(0, len(found)) == plain
+        assert [found[number] for number in range(len(found))] == found.between(0, len(found)) == plain
         asked = chance.randint(80, offset + 5)
         assert found.position(asked) == sum(each.last_offset < asked for each in plain)
         ends = sorted((chance.randint(0, len(plain)), chance.randint(0, len(plain))))
