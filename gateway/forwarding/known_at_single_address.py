@@ -27,6 +27,8 @@ _PRODUCE, _FETCH = (key.to_bytes(2, "big") for key in (ApiKey.Produce, ApiKey.Fe
 
 
 class KnownAtSingleAddress:
+    """The requests of one client that need not be decoded."""
+
     def __init__(self, route: RelayRoute, forget_fetches: Callable[[], None]) -> None:
         """`forget_fetches` is called when this gateway alone answers a fetch."""
         self._route = route

@@ -14,7 +14,7 @@ from coordinator.fleet.messages import Address, Member
 from gateway.forwarding.peers import READ_BUFFER_BYTES, PeerLink
 from protocol.kafka.handwritten.produce_response import encode_written
 from protocol.kafka.messages.records import ProduceResponse
-from tests.bench.inside.scene import SINGLE_ADDRESS, FakeClient, Scene
+from tests.bench.inside.scene import SINGLE_ADDRESS, FakeClient, Scene, feed
 from tests.bench.loads.frames import (
     CORRELATION_AT,
     LENGTH_BYTES,
@@ -137,13 +137,7 @@ class FakeLeader(PeerLink):
         return b"".join(answers)
 
     def say(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            buffer = self.get_buffer(-1)
-            size = min(len(buffer), len(left))
-            buffer[:size] = left[:size]
-            left = left[size:]
-            self.buffer_updated(size)
+        feed(self, data)
 
 
 class FakeSocket(asyncio.Transport):

@@ -118,6 +118,17 @@ class _NothingToTrim:
         await asyncio.Event().wait()
 
 
+def feed(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
+    """Pass data to it like a socket."""
+    left = memoryview(data)
+    while left:
+        buffer = cast(memoryview, protocol.get_buffer(-1))
+        size = min(len(buffer), len(left))
+        buffer[:size] = left[:size]
+        left = left[size:]
+        protocol.buffer_updated(size)
+
+
 class FakeClient(asyncio.Transport):
     """The other end of one connection."""
 
@@ -133,13 +144,7 @@ class FakeClient(asyncio.Transport):
 
     def ask(self, data: bytes) -> None:
         """Pass data to the gateway like a socket: into the buffer that the connection provides."""
-        connection, left = self.connection, memoryview(data)
-        while left:
-            buffer = connection.get_buffer(-1)
-            size = min(len(buffer), len(left))
-            buffer[:size] = left[:size]
-            left = left[size:]
-            connection.buffer_updated(size)
+        feed(self.connection, data)
 
     def write(self, data: Any) -> None:
         self.writelines([data])
