@@ -151,7 +151,7 @@ class DelayedFetch:
             offset, end = part.fetched.offset, self._readable_end(part.log, part.fetched.offset)
             end = part.log.end_offset if end is None else end
             at_end = offset >= end or part.log.reader.available_bytes(offset, end) > 0  # but less than min_bytes
-            part.log.waiters.add(self, at_end=at_end)
+            part.log.waiters.add(self, offset, at_end=at_end)
 
     def _readable_end(self, partition_log: PartitionLog, offset: int) -> int | None:
         """The end of the records that this fetch may get. None until the transactions there are known."""

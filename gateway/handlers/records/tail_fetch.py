@@ -283,8 +283,8 @@ class TailFetch:
         self._timer = asyncio.get_running_loop().call_later(tails.max_wait_ms / 1000, self._expired)
         self._partitions = tuple(self._partitions)  # the partitions of a session change with the client's next fetch
         self._waits_at = [tails.tail(fetched) for fetched in self._partitions]
-        for tail in self._waits_at:
-            tail.log.waiters.add(self, at_end=True)
+        for fetched, tail in zip(self._partitions, self._waits_at, strict=True):
+            tail.log.waiters.add(self, fetched.offset, at_end=True)
 
     def stop(self) -> None:
         """Stop waiting."""

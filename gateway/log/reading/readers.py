@@ -32,8 +32,7 @@ TURN_S = 0.25
 UNPRODUCTIVE_S = 5.0
 """The time for which a reader may deliver nothing while other positions wait."""
 WANTED_S = 2.0
-"""A position that was not requested for this time, and for whose log no fetch of older data waits, is no longer
-wanted."""
+"""A position that was not requested for this time, and for which no fetch waits, is no longer wanted."""
 CHECK_S = 0.05
 
 ReadPosition = tuple[ReadSource, int]
@@ -153,7 +152,7 @@ class CatchUpReaders:
         log, offset = position
         if log.closed or self._find(log, offset) is not None:
             return False
-        return log.waiters.behind_end or time.monotonic() - self._waiting[position] < WANTED_S
+        return log.waiters.wait_for(offset) or time.monotonic() - self._waiting[position] < WANTED_S
 
     def _giving_way(self) -> list[CatchUpReader]:
         """The readers that may be closed; the last one is closed first."""

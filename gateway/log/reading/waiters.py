@@ -26,8 +26,9 @@ class Waiters:
     def __init__(self, on_quiet: Callable[[], bool]) -> None:
         """``on_quiet`` is called when a fetch has waited at the end for a while; again if it returns False."""
         self._on_quiet = on_quiet
-        self._waiting: dict[Waiter, None] = {}  # an empty set takes 216 bytes
-        self._at_end: dict[Waiter, None] = {}
+        self._waiting: dict[Waiter, int] = {}
+        """With their offsets."""
+        self._at_end: dict[Waiter, None] = {}  # an empty set takes 216 bytes
         self._wake_scheduled = False
         self._quiet_timer: asyncio.TimerHandle | None = None
         self._watches = True
@@ -44,13 +45,12 @@ class Waiters:
         """Whether a fetch waits at the log's end; others wait for older data."""
         return bool(self._at_end)
 
-    @property
-    def behind_end(self) -> bool:
-        """Whether a fetch waits for older data."""
-        return len(self._waiting) > len(self._at_end)
+    def wait_for(self, offset: int) -> bool:
+        """Whether a fetch waits for data from this offset on."""
+        return offset in self._waiting.values()
 
-    def add(self, waiter: Waiter, *, at_end: bool) -> None:
-        self._waiting[waiter] = None
+    def add(self, waiter: Waiter, offset: int, *, at_end: bool) -> None:
+        self._waiting[waiter] = offset
         if at_end:
             self._at_end[waiter] = None
             self._watch()

@@ -58,7 +58,7 @@ async def written_idempotently(log: PartitionLog) -> None:
 async def read(log: PartitionLog) -> None:
     """Read the log from its start, like a fetch that has to wait."""
     waiter = _Waiter()
-    log.waiters.add(waiter, at_end=False)
+    log.waiters.add(waiter, log.start.offset, at_end=False)
     while log.reader.read(log.start.offset, READ_BYTES) is None:
         log.reader.prefetch(log.start.offset)
         waiter.moved.clear()

@@ -17,7 +17,7 @@ from protocol.kafka.offset_span import empty_batch
 
 
 class FakeWaiters(set[Any]):
-    def add(self, waiter: Any, *, at_end: bool) -> None:  # type: ignore[override]
+    def add(self, waiter: Any, offset: int, *, at_end: bool) -> None:  # type: ignore[override]
         super().add(waiter)
         self.at_end = at_end
 

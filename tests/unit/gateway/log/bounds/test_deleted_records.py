@@ -71,7 +71,7 @@ def late_properties(topic: FakeTopic) -> Iterator[asyncio.Event]:
 async def test_start_is_raised_at_once_and_kept(topic: FakeTopic) -> None:
     log = await opened(topic)
     waiter = Waiter()
-    log.waiters.add(waiter, at_end=True)
+    log.waiters.add(waiter, 0, at_end=True)
     assert log.start.offset == 0
     await log.start.delete_before(4)
     assert (log.start.offset, log.end_offset) == (4, 6)

@@ -36,7 +36,7 @@ class FakeLog(ReadSource):
     def __init__(self) -> None:
         self.woken = asyncio.Event()
         start: Any = SimpleNamespace(offset=0, at_first_entry=False, refresh=self._nothing_removed)
-        waiters: Any = SimpleNamespace(wake=self.woken.set, behind_end=True)
+        waiters: Any = SimpleNamespace(wake=self.woken.set, wait_for=lambda offset: True)
         self.known_end = LogEnd[None](Position(-1, -1), 0)
         self.is_compacted = False
         super().__init__("topic", start, self.known_end, waiters, lambda: self.is_compacted)

@@ -158,11 +158,12 @@ async def test_a_reader_that_failed_gives_way(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_positions_without_a_waiting_fetch_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fetch that waits at the end of the log wants no reader."""
+    """Fetches that wait at the end of the log, or for other older data, want no reader there."""
     monkeypatch.setattr(readers, "WANTED_S", 0)
     scene = Scene(partitions=4, max_readers=1)
     scene.logs[1].waiters = waiting_at_end = Waiters(lambda: True)
-    waiting_at_end.add(cast(Any, object()), at_end=True)
+    waiting_at_end.add(cast(Any, object()), 99, at_end=True)
+    waiting_at_end.add(cast(Any, object()), 7, at_end=False)
     scene.logs[3].closed = True
     scene.want(0, 1, 3, 2)
     await let_callbacks_run()
