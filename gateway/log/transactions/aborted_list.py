@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 
@@ -20,47 +21,47 @@ class AbortedTransaction(NamedTuple):
     stable_offset: int
 
 
-class AbortedList:
-    """As columns of int64."""
+WIDTH = len(AbortedTransaction._fields)
+_FIRST, _LAST, _STABLE = (AbortedTransaction._fields.index(f"{name}_offset") for name in ("first", "last", "stable"))
 
-    __slots__ = ("_columns", "_first_offsets", "_last_offsets", "_stable_offsets")
+
+class AbortedList:
+    """Rows of int64, one after the other."""
+
+    __slots__ = ("_values",)
 
     def __init__(self) -> None:
-        self._columns = tuple(array("q") for _ in AbortedTransaction._fields)
-        _, self._first_offsets, self._last_offsets, self._stable_offsets = self._columns
+        self._values = array("q")
 
     def __len__(self) -> int:
-        return len(self._last_offsets)
+        return len(self._values) // WIDTH
+
+    def __getitem__(self, position: int) -> AbortedTransaction:
+        return AbortedTransaction._make(self._values[WIDTH * position : WIDTH * (position + 1)])
 
     def append(self, aborted: AbortedTransaction) -> None:
-        for column, value in zip(self._columns, aborted, strict=True):
-            column.append(value)
+        self._values.extend(aborted)
 
     def prepend(self, aborted: Sequence[AbortedTransaction]) -> None:
         """Add those that precede all others."""
-        for column, values in zip(self._columns, zip(*aborted, strict=True), strict=False):
-            column[:0] = array("q", values)
+        self._values[:0] = array("q", chain.from_iterable(aborted))
 
     def drop(self, count: int) -> None:
         """Remove the first ones."""
-        for column in self._columns:
-            del column[:count]
+        del self._values[: WIDTH * count]
 
     def position(self, offset: int) -> int:
         """The number of those whose markers are below the offset."""
-        return bisect_left(self._last_offsets, offset)
+        return bisect_left(range(len(self)), offset, key=lambda number: self._values[WIDTH * number + _LAST])
 
     def between(self, start: int, end: int) -> list[AbortedTransaction]:
         """Those at these positions."""
-        return list(map(AbortedTransaction._make, zip(*(column[start:end] for column in self._columns), strict=True)))
-
-    def __getitem__(self, position: int) -> AbortedTransaction:
-        return AbortedTransaction._make(column[position] for column in self._columns)
+        return [self[number] for number in range(start, end)]
 
     def with_records(self, fetch_offset: int, upper_offset: int) -> Iterator[AbortedTransaction]:
         """Those with a record from `fetch_offset` on and below `upper_offset`."""
         for number in range(self.position(fetch_offset), len(self)):
-            if self._first_offsets[number] < upper_offset:
+            if self._values[WIDTH * number + _FIRST] < upper_offset:
                 yield self[number]
-            if self._stable_offsets[number] >= upper_offset:  # later aborted ones began after the range
+            if self._values[WIDTH * number + _STABLE] >= upper_offset:  # later aborted ones began after the range
                 return

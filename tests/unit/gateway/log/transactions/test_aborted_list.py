@@ -1,4 +1,4 @@
-"""The aborted transactions of a log, kept in columns, are those of a plain list."""
+"""The aborted transactions of a log, kept as numbers, are those of a plain list."""
 
 from __future__ import annotations
 
@@ -50,5 +50,4 @@ def test_many_take_little_memory() -> None:
         state.data_appended(number, 0, 2 * number)
         state.marker_appended(TransactionMarker(MarkerType.ABORT, number, 0, 0), 2 * number + 1)
     assert state.aborted_count == 1_000
-    columns = state._aborted._columns
-    assert sum(column.itemsize * len(column) for column in columns) == 32 * state.aborted_count
+    assert state._aborted._values.itemsize * len(state._aborted._values) == 32 * state.aborted_count
