@@ -9,7 +9,7 @@ from typing import Any
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.protocol import ClassicProtocol
 from coordinator.group.config import GroupConfig
-from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, ConsumerGroup, ConsumerGroupState
+from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, NAME_BYTES, ConsumerGroup, ConsumerGroupState
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember
 from coordinator.group.consumer.messages import ConsumerHeartbeatReply, ConsumerHeartbeatRequest, Topics
 from coordinator.group.consumer.protocol import ConsumerProtocol
@@ -141,7 +141,13 @@ class Membership:
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply) -> None:
         """Raises RefusedError."""
         group = self._consumer_group(request)
+        names = frozenset(request.subscribed_topic_names or ())
+        growth_bytes = 0 if group.names_already(names) else len(names) * NAME_BYTES
+        if not self._metadata.admits(growth_bytes, now_ms):
+            message = "The members of all groups subscribe to too many topics."
+            raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
         self._consumer.consumer_heartbeat(group, request, now_ms, reply)
+        self._metadata.grew(growth_bytes)
         if group.members and not group.is_dead:  # A new group whose first member was refused is not kept.
             self._install(group, now_ms)
 

@@ -49,8 +49,12 @@ MAX_MEMBER_BYTES = 4 * 1024 * 1024
 and with it everything that the other members need."""
 
 
+PROTOCOL_BYTES = 150
+"""What a protocol takes besides its name and its metadata, which may both be empty."""
+
+
 def metadata_bytes(protocols: Sequence[tuple[str, bytes]]) -> int:
-    return sum(len(name) + len(metadata) for name, metadata in protocols)
+    return sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,12 @@ OWNED_VERSION = 1
 MAX_BYTES = 1024 * 1024
 """Longer metadata is not read: the event loop waits for it. 5,000 topics need 250 KB, with names of average length."""
 
+MAX_TOPICS = 100_000
+"""More topics of one group's members are not read at once. Members mostly name the same ones, which count once."""
+
 _VERSION, _COUNT = Struct(">h"), Struct(">i")
 _NO_USER_DATA = _COUNT.pack(-1)
+_NO_TOPICS = b""
 
 PartitionsByTopic = Mapping[str, Sequence[int]]
 
@@ -69,15 +73,24 @@ def write_assignment(version: int, assigned: PartitionsByTopic) -> bytes:
 
 
 def subscribed_topics(metadata_of_members: Iterable[bytes]) -> frozenset[str] | None:
-    """The union of the members' topics; None if a member's metadata is not a consumer's."""
+    """The union of the members' topics; None if a member's metadata is not a consumer's, or there are too many."""
     topics: set[str] = set()
+    left, known = MAX_TOPICS, _NO_TOPICS
     for metadata in metadata_of_members:
         try:
-            _, of_member, at = _read_topics(metadata)
+            _check_size(metadata)
+            if known is not _NO_TOPICS and metadata.startswith(known, _VERSION.size):  # those of the member before
+                at = _VERSION.size + len(known)
+            else:
+                left -= _read_count(metadata, _VERSION.size)[0]
+                if left < 0:
+                    return None
+                _, of_member, at = _read_topics(metadata)
+                topics |= of_member
+                known = metadata[_VERSION.size : at]
             _skip_bytes(metadata, at)
         except (StructError, ValueError):
             return None
-        topics |= of_member
     return frozenset(topics)
 
 

@@ -46,6 +46,8 @@ from coordinator.log import Log, Record
 from protocol.kafka.errors import ErrorCode
 
 DEFAULT_ASSIGNOR = "uniform"
+NAME_BYTES = 150
+"""What the name of a topic takes."""
 MEMBER_EPOCH_COMMIT_VERSION = 9  # of OffsetCommit
 
 
@@ -77,6 +79,7 @@ class ConsumerGroup(Group):
         self.epoch = 0
         self.topics: dict[str, TopicInfo] = {}  # the subscribed topics that exist
         self.topics_are_current = False  # False: check the topics again at the next heartbeat
+        self.check_topics_at_ms = 0  # but not earlier than this
         self.matches: dict[str, frozenset[str]] = {}  # names of topics that match the members' regular expressions
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}  # group.instance.id -> member id
@@ -84,6 +87,8 @@ class ConsumerGroup(Group):
         self.target: dict[str, Assignment] = {}
         self.is_dead = False
         self._holders: dict[TopicIdPartition, str] = {}
+        self._named: Counter[frozenset[str]] = Counter()
+        """The topics that members name, with the number of these members: most of them name the same ones."""
 
     # --- Changes
 
@@ -114,6 +119,7 @@ class ConsumerGroup(Group):
     def add(self, member: ConsumerMember) -> None:
         """Add a member that owns its target assignment, as its records would."""
         self.members[member.member_id] = member
+        self._named[member.topics] += 1
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         self.target[member.member_id] = member.assigned
@@ -123,22 +129,39 @@ class ConsumerGroup(Group):
         before = self.members.get(member_id)
         if before is not None and self.static_members.get(before.instance_id or "") == member_id:
             del self.static_members[before.instance_id or ""]
+        if before is not None:
+            self._unname(before.topics)
         if value is None:
             self._release(member_id)
             self.members.pop(member_id, None)
             return
-        member = self.members[member_id] = (before or ConsumerMember(member_id)).with_subscription(value)
+        member = (before or ConsumerMember(member_id)).with_subscription(value)
+        member = self.members[member_id] = self._with_shared_topics(member)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
 
     def _apply_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         self._release(member_id)
-        member = self.members.get(member_id, ConsumerMember(member_id))
+        known = self.members.get(member_id)
+        member = known or ConsumerMember(member_id)
         if value is not None:
+            if known is None:
+                self._named[member.topics] += 1
             self.members[member_id] = member = member.with_current(value)
             self._holders.update(dict.fromkeys(member.held(), member_id))
         elif member_id in self.members:
             self.members[member_id] = replace(member, epoch=JOIN_EPOCH, assigned={}, to_revoke={})
+
+    def _with_shared_topics(self, member: ConsumerMember) -> ConsumerMember:
+        """Equal sets of topics are kept once."""
+        shared = next((topics for topics in self._named if topics == member.topics), member.topics)
+        self._named[shared] += 1
+        return member if shared is member.topics else replace(member, topics=shared)
+
+    def _unname(self, topics: frozenset[str]) -> None:
+        self._named[topics] -= 1
+        if not self._named[topics]:
+            del self._named[topics]
 
     def _release(self, member_id: str) -> None:
         member = self.members.get(member_id)
@@ -166,7 +189,17 @@ class ConsumerGroup(Group):
 
     @property
     def metadata_bytes(self) -> int:
-        return sum(metadata_bytes(each.classic.protocols) for each in self.members.values() if each.classic is not None)
+        of_classic = (each.classic for each in self.members.values() if each.classic is not None)
+        return self.named_count * NAME_BYTES + sum(metadata_bytes(each.protocols) for each in of_classic)
+
+    @property
+    def named_count(self) -> int:
+        """The number of topics that members name. What several members name alike counts once."""
+        return sum(map(len, self._named))
+
+    def names_already(self, topics: frozenset[str]) -> bool:
+        """Whether a member names the same topics."""
+        return topics in self._named
 
     @property
     def state_name(self) -> str:
@@ -182,7 +215,7 @@ class ConsumerGroup(Group):
         return bool(self.members)
 
     def subscribed_names(self) -> frozenset[str]:
-        return frozenset[str]().union(*(member.topics for member in self.members.values()), *self.matches.values())
+        return frozenset[str]().union(*self._named, *self.matches.values())
 
     def regexes(self) -> frozenset[str]:
         return frozenset(member.topic_regex for member in self.members.values() if member.topic_regex)
@@ -190,7 +223,7 @@ class ConsumerGroup(Group):
     def topics_changed(self, names: Collection[str]) -> None:
         """They are checked again at the next heartbeat."""
         if self.matches or not self.subscribed_names().isdisjoint(names):
-            self.topics_are_current = False
+            self.topics_are_current, self.check_topics_at_ms = False, 0
 
     def assignor(self) -> str:
         """The assignor that most members ask for."""
@@ -198,18 +231,22 @@ class ConsumerGroup(Group):
         return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
 
     def member_specs(self) -> list[MemberSpec]:
+        subscriptions = {(member.topics, member.topic_regex) for member in self.members.values()}
+        topic_ids = {each: self._topic_ids(*each) for each in subscriptions}
         return [
             MemberSpec(
                 member.member_id,
                 member.instance_id,
-                frozenset(self.topics[name].topic_id for name in self._names_of(member) if name in self.topics),
+                topic_ids[member.topics, member.topic_regex],
                 self.target.get(member.member_id, {}),
             )
             for member in self.members.values()
         ]
 
-    def _names_of(self, member: ConsumerMember) -> frozenset[str]:
-        return member.topics | self.matches.get(member.topic_regex or "", frozenset())
+    def _topic_ids(self, names: frozenset[str], regex: str | None) -> frozenset[bytes]:
+        """The topics of a subscription that exist."""
+        names |= self.matches.get(regex or "", frozenset())
+        return frozenset(self.topics[name].topic_id for name in names if name in self.topics)
 
     # --- Members of the classic protocol
 
@@ -275,7 +312,7 @@ class ConsumerGroup(Group):
         return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def is_subscribed_to_topic(self, topic: str) -> bool:
-        return topic in self.subscribed_names()
+        return any(topic in names for names in (*self._named, *self.matches.values()))
 
     def offset_delete_error(self) -> ErrorCode:
         return ErrorCode.NONE

@@ -28,6 +28,7 @@ from coordinator.group.consumer.range import assign_range
 from coordinator.group.consumer.uniform import assign_uniform
 from coordinator.group.consumer.validation import (
     check_epoch,
+    check_names,
     check_room,
     find_member,
     leaves,
@@ -57,6 +58,9 @@ ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_ran
 
 Downgrade = Callable[[ConsumerGroup, ConsumerMember | None, int, Callable[[ErrorCode], None]], bool]
 """(group, leaving member, now, on durable): whether the group was converted into a classic one without the member."""
+
+FEW_TOPICS, CHECK_AGAIN_MS = 1_000, 500
+"""A group that names more topics looks at most this often whether unknown ones exist by now."""
 
 
 class Changes:
@@ -135,7 +139,7 @@ class ConsumerHeartbeats:
         if after != before:
             changes.make(ConsumerGroupMemberMetadataKey(group.group_id, member_id), after.subscription())
         is_new = (after.topics, after.topic_regex) != (before.topics, before.topic_regex)
-        self._update_epoch(changes, is_new, may_describe)
+        self._update_epoch(changes, is_new, may_describe, now_ms)
         if group.epoch > group.target_epoch:
             self._update_target(changes)
         self._reconcile(changes, group.members[member_id], reported, now_ms)
@@ -146,6 +150,7 @@ class ConsumerHeartbeats:
         """The member as it was; a new one is not in the group yet."""
         group = changes.group
         check_room(group, request.member_id, self._max_size)
+        check_names(group, request)
         if request.member_epoch != JOIN_EPOCH:
             member = find_member(group, request)
             check_epoch(member, request)
@@ -173,12 +178,14 @@ class ConsumerHeartbeats:
         changes.make(ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member_id), member.current())
         return group.members[member_id]
 
-    def _update_epoch(self, changes: Changes, is_new: bool, may_describe: MayDescribe | None) -> None:
+    def _update_epoch(self, changes: Changes, is_new: bool, may_describe: MayDescribe | None, now_ms: int) -> None:
         group = changes.group
         is_new |= group.epoch == 0  # an epoch that no member can be in
-        if not is_new and group.topics_are_current:
+        if not is_new and (group.topics_are_current or now_ms < group.check_topics_at_ms):
             return
         is_new |= self._update_topics(changes, may_describe)
+        if not group.topics_are_current and group.named_count > FEW_TOPICS:
+            group.check_topics_at_ms = now_ms + CHECK_AGAIN_MS
         if is_new:
             changes.make(ConsumerGroupMetadataKey(group.group_id), ConsumerGroupMetadataValue(group.epoch + 1))
 

@@ -11,9 +11,11 @@ from coordinator.group.records.fields import MAX_STRING_BYTES
 from coordinator.topic_regex import problem_of
 from protocol.kafka.errors import ErrorCode
 
-MAX_TOPIC_NAMES = 50_000
-"""The limit of one subscription. In Kafka the limit is a record of 1 MB, which this number of names would fill. Each
-name takes time in each rebalance of the group, for which the event loop waits."""
+MAX_TOPIC_NAMES = 20_000
+"""The limit of one subscription. In Kafka the limit is a record of 1 MB. Each name takes time in each rebalance of the
+group, for which the event loop waits."""
+MAX_NAMES_OF_GROUP = 40_000
+"""The same for the different subscriptions of a group's members. Mostly there is one."""
 _TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 
 
@@ -91,6 +93,13 @@ def _is_blank(text: str) -> bool:
 def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
     if len(group.members) >= max_size and member_id not in group.members:
         message = f"The consumer group has reached its maximum capacity of {max_size} members."
+        raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+
+
+def check_names(group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> None:
+    names = request.subscribed_topic_names or ()
+    if group.named_count + len(names) > MAX_NAMES_OF_GROUP and not group.names_already(frozenset(names)):
+        message = f"The members' subscriptions must not have more than {MAX_NAMES_OF_GROUP} different names."
         raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
 

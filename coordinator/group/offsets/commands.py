@@ -141,10 +141,9 @@ class OffsetCommands(Generic[Owner]):
         self, group: Owner, partitions: Collection[TopicPartition], now_ms: int, reply: DeleteOffsetsReply
     ) -> Steps | None:
         """Keeps offsets of topics to which members are subscribed. Returns the rest of the work, if there is more."""
+        subscribed = {name for name in {each.topic for each in partitions} if group.is_subscribed_to_topic(name)}
         errors = {
-            partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            if group.is_subscribed_to_topic(partition.topic)
-            else ErrorCode.NONE
+            partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if partition.topic in subscribed else ErrorCode.NONE
             for partition in partitions
         }
         deletable = [partition for partition, error in errors.items() if error is ErrorCode.NONE]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from coordinator.group.config import GroupConfig
+from coordinator.group.consumer import validation
+from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.metadata_memory import COUNT_AGAIN_MS, MetadataMemory
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import Harness
@@ -57,3 +61,42 @@ def test_a_loaded_coordinator_counts_the_members_that_it_finds() -> None:
     assert not memory.admits(LIMIT_BYTES - 4_000, h.now_ms) and memory.admits(5_000, h.now_ms)
     memory.grew(5_000)
     assert not memory.admits(5_000, h.now_ms)
+
+
+def test_protocols_without_a_name_and_metadata_take_memory() -> None:
+    h = harness()
+    waiting = h.join("", "g", protocols=[("", b"")] * 1_000)
+    assert waiting.answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def names(count: int, prefix: str = "t") -> list[str]:
+    return [f"{prefix}{number}" for number in range(count)]
+
+
+def test_topics_that_members_name_take_memory() -> None:
+    """What several members of a group name alike is kept once."""
+    h = harness()
+    for member in ("a", "b", "c"):
+        assert h.consumer_heartbeat(member, subscribed_topic_names=names(60)).answer.error is ErrorCode.NONE
+    refused = h.consumer_heartbeat("d", subscribed_topic_names=names(60, "u"))
+    assert refused.answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    for member in ("a", "b", "c"):
+        h.consumer_heartbeat(member, -1)
+    h.advance(COUNT_AGAIN_MS)
+    assert h.consumer_heartbeat("d", subscribed_topic_names=names(60, "u")).answer.error is ErrorCode.NONE
+
+
+def test_a_group_has_so_many_topics_in_its_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "MAX_NAMES_OF_GROUP", 5)
+    h = harness()
+    for member in ("a", "b"):
+        h.consumer_heartbeat(member, subscribed_topic_names=names(3))
+    refused = h.consumer_heartbeat("c", subscribed_topic_names=names(3, "u"))
+    assert refused.answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    h.consumer_heartbeat("c", subscribed_topic_names=names(2, "u"))
+    group = h.coordinator._groups["g"]
+    assert isinstance(group, ConsumerGroup) and group.named_count == 5
+    assert group.members["a"].topics is group.members["b"].topics
+    for member in ("a", "b", "c"):
+        h.consumer_heartbeat(member, -1)
+    assert group.named_count == 0

@@ -90,3 +90,19 @@ def test_metadata_that_takes_long_to_read_is_not_read(monkeypatch: pytest.Monkey
     assert subscribed_topics([encoded]) is None
     with pytest.raises(MalformedSubscriptionError):
         read_subscription(encoded)
+
+
+@given(st.lists(st.tuples(st.sampled_from([["a"], ["a", "b"], ["ab"], []]), user_data), max_size=5))
+def test_the_union_of_the_members_topics(members: list[tuple[list[str], bytes | None]]) -> None:
+    """Topics that several members name alike are read once."""
+    encoded = [SUBSCRIPTION.build({"version": 0, "topics": topics, "user_data": data}) for topics, data in members]
+    assert subscribed_topics(encoded) == frozenset(name for topics, _ in members for name in topics)
+
+
+def test_only_so_many_topics_of_a_group_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "MAX_TOPICS", 4)
+    members = [
+        SUBSCRIPTION.build({"version": 0, "topics": topics, "user_data": None}) for topics in (["a", "b"], ["c", "d"])
+    ]
+    assert subscribed_topics([*members[:1] * 9, members[1]]) == frozenset("abcd")
+    assert subscribed_topics([*members, members[0]]) is None
