@@ -156,6 +156,8 @@ class GroupCoordinator:
                 self._timers.set(timer, earliest_ms)
             else:
                 self._on_timer(timer, now_ms)
+                if self._members.takes_long(timer):
+                    return  # the next deadline is past
 
     def _on_timer(self, timer: TimerKey, now_ms: int) -> None:
         if timer.kind is TimerKind.OFFSET_EXPIRY:

@@ -13,6 +13,7 @@ from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, NAME_B
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember
 from coordinator.group.consumer.messages import ConsumerHeartbeatReply, ConsumerHeartbeatRequest, Topics
 from coordinator.group.consumer.protocol import ConsumerProtocol
+from coordinator.group.consumer.validation import MAX_NAMES_OF_GROUP
 from coordinator.group.group import GroupProtocol, GroupType
 from coordinator.group.messages import (
     MAX_MEMBER_BYTES,
@@ -136,6 +137,11 @@ class Membership:
             if group.members:
                 self._protocols[group.type].release_waiting(group, error, now_ms)
 
+    def takes_long(self, timer: TimerKey) -> bool:
+        """Whether the timer's group has so many topics that one timer is enough work for one call."""
+        group = self._groups.get(timer.group_id)
+        return isinstance(group, ConsumerGroup) and group.has_many_topics
+
     # --- The consumer protocol
 
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply) -> None:
@@ -184,7 +190,7 @@ class Membership:
         if request.member_epoch != JOIN_EPOCH or not self._config.online_upgrade or not has_room:
             raise refusal
         names = old.consumer_topics()
-        if names is None:
+        if names is None or len(names) > MAX_NAMES_OF_GROUP:
             raise refusal
         if not all(map(self._topics.is_known, names)):
             # Partitions of an unknown topic would be assigned to others while members read them.

@@ -5,6 +5,8 @@ and follow the group with the requests of their protocol (`classic_members`). Th
 when the last member of the consumer protocol has left. Generations continue as epochs, and epochs as generations.
 """
 
+from collections.abc import Mapping
+
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.member import ClassicMember
 from coordinator.group.classic.states import ClassicGroupState
@@ -24,7 +26,12 @@ from coordinator.group.records.consumer_group import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, read_assignment, read_subscription
+from coordinator.group.subscription import (
+    CONSUMER_PROTOCOL_TYPE,
+    MalformedSubscriptionError,
+    Subscription,
+    read_assignment,
+)
 from coordinator.log import Log, Record
 
 AnyGroup = ClassicGroup | ConsumerGroup
@@ -45,9 +52,13 @@ def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> Consumer
     for change in changes:
         made.apply(change)
     records = [*group.tombstones(), *(encode_record(each.key, each.value) for each in changes)]
-    owned = _owned(group, topics)
+    subscriptions = group.subscriptions()
+    if subscriptions is None:
+        raise MalformedSubscriptionError(group_id)
+    owned = _owned(group, subscriptions, topics)
     for classic in group.members.values():
-        member = _to_consumer(group, classic, owned[classic.member_id])
+        named = subscriptions[classic.member_id].topics
+        member = _to_consumer(group, classic, named, owned[classic.member_id])
         made.add(member)
         records += _records(group_id, member)
     made.writer.write_with_next(records)
@@ -63,7 +74,7 @@ def _records(group_id: str, member: ConsumerMember) -> list[Record]:
     ]
 
 
-def _owned(group: ClassicGroup, topics: Topics) -> dict[str, Assignment]:
+def _owned(group: ClassicGroup, subscriptions: Mapping[str, Subscription], topics: Topics) -> dict[str, Assignment]:
     """By member: its assignment, and what else it owned when it joined, as far as nobody else was given it.
 
     A cooperative member reads this until it has got its new assignment and joins again. If a rebalance was cut short,
@@ -73,20 +84,22 @@ def _owned(group: ClassicGroup, topics: Topics) -> dict[str, Assignment]:
         each.member_id: with_ids(read_assignment(each.assignment), topics.find) for each in group.members.values()
     }
     taken = {partition for assignment in assigned.values() for partition in partitions_of(assignment)}
-    for member_id, member in group.members.items():
-        claimed = set(partitions_of(with_ids(read_subscription(member.protocols[0][1]).owned, topics.find))) - taken
+    for member_id in group.members:
+        claimed = set(partitions_of(with_ids(subscriptions[member_id].owned, topics.find))) - taken
         taken |= claimed
         assigned[member_id] = to_assignment({*partitions_of(assigned[member_id]), *claimed})
     return assigned
 
 
-def _to_consumer(group: ClassicGroup, member: ClassicMember, owned: Assignment) -> ConsumerMember:
+def _to_consumer(
+    group: ClassicGroup, member: ClassicMember, topics: frozenset[str], owned: Assignment
+) -> ConsumerMember:
     return ConsumerMember(
         member.member_id,
         member.group_instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        topics=read_subscription(member.protocols[0][1]).topics,
+        topics=topics,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         epoch=group.generation,
         previous_epoch=group.generation,

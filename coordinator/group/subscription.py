@@ -24,7 +24,6 @@ MAX_TOPICS = 100_000
 
 _VERSION, _COUNT = Struct(">h"), Struct(">i")
 _NO_USER_DATA = _COUNT.pack(-1)
-_NO_TOPICS = b""
 
 PartitionsByTopic = Mapping[str, Sequence[int]]
 
@@ -74,24 +73,59 @@ def write_assignment(version: int, assigned: PartitionsByTopic) -> bytes:
 
 def subscribed_topics(metadata_of_members: Iterable[bytes]) -> frozenset[str] | None:
     """The union of the members' topics; None if a member's metadata is not a consumer's, or there are too many."""
+    names = _Names()
     topics: set[str] = set()
-    left, known = MAX_TOPICS, _NO_TOPICS
-    for metadata in metadata_of_members:
-        try:
-            _check_size(metadata)
-            if known is not _NO_TOPICS and metadata.startswith(known, _VERSION.size):  # those of the member before
-                at = _VERSION.size + len(known)
-            else:
-                left -= _read_count(metadata, _VERSION.size)[0]
-                if left < 0:
-                    return None
-                _, of_member, at = _read_topics(metadata)
-                topics |= of_member
-                known = metadata[_VERSION.size : at]
+    try:
+        for metadata in metadata_of_members:
+            of_member, at = names.read(metadata)
             _skip_bytes(metadata, at)
-        except (StructError, ValueError):
-            return None
+            topics |= of_member
+    except (StructError, ValueError):
+        return None
     return frozenset(topics)
+
+
+def read_subscriptions(metadata_of_members: Iterable[bytes]) -> list[Subscription]:
+    """As ``read_subscription``, for the members of a group. Raises MalformedSubscriptionError if there are too many."""
+    names = _Names()
+    found = []
+    try:
+        for metadata in metadata_of_members:
+            topics, at = names.read(metadata)
+            [version] = _VERSION.unpack_from(metadata)
+            at = _skip_bytes(metadata, at)
+            if version >= OWNED_VERSION:
+                names.take(_read_count(metadata, at)[0])
+            owned = _read_partitions(metadata, at)[0] if version >= OWNED_VERSION else {}
+            found.append(Subscription(version, topics, owned))
+    except (StructError, ValueError) as error:
+        raise MalformedSubscriptionError(str(error)) from error
+    return found
+
+
+class _Names:
+    """The names of topics in the metadata of a group's members. Those that a member names like the one before it are
+    read once."""
+
+    def __init__(self) -> None:
+        self._left = MAX_TOPICS
+        self._encoded: bytes | None = None
+        self._topics = frozenset[str]()
+
+    def take(self, count: int) -> None:
+        """Raises ValueError if so many more are too many."""
+        self._left -= count
+        if self._left < 0:
+            raise ValueError(f"more than {MAX_TOPICS} topics")
+
+    def read(self, metadata: bytes) -> tuple[frozenset[str], int]:
+        """The topics, and where they end. Raises struct.error or ValueError."""
+        _check_size(metadata)
+        if self._encoded is None or not metadata.startswith(self._encoded, _VERSION.size):
+            self.take(_read_count(metadata, _VERSION.size)[0])
+            _, self._topics, end = _read_topics(metadata)
+            self._encoded = metadata[_VERSION.size : end]
+        return self._topics, _VERSION.size + len(self._encoded)
 
 
 # All of these raise struct.error or ValueError. They return the position after what they have read, too.
@@ -107,6 +141,8 @@ def _read_topics(metadata: bytes) -> tuple[int, frozenset[str], int]:
     _check_size(metadata)
     [version] = _VERSION.unpack_from(metadata)
     count, at = _read_count(metadata, _VERSION.size)
+    if count > MAX_TOPICS:
+        raise ValueError(f"{count} topics")
     topics = []
     for _ in range(count):
         topic, at = decode_string(metadata, at)

@@ -27,8 +27,9 @@ from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMeta
 from coordinator.group.subscription import (
     CONSUMER_PROTOCOL_TYPE,
     MalformedSubscriptionError,
+    Subscription,
     read_assignment,
-    read_subscription,
+    read_subscriptions,
     subscribed_topics,
 )
 from coordinator.log import Record
@@ -249,15 +250,25 @@ class ClassicGroup(Group):
                 member.metadata(self.protocol_name or "") for member in self.members.values()
             )
 
-    def consumer_topics(self) -> frozenset[str] | None:
-        """Every topic that members read or own; None if they are not consumers."""
+    def subscriptions(self) -> dict[str, Subscription] | None:
+        """Of each member that reads topics; None if they are not consumers, or their topics are too many."""
         if self.members and self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        try:
+            found = read_subscriptions(member.protocols[0][1] for member in self.members.values())
+        except MalformedSubscriptionError:
+            return None
+        return dict(zip(self.members, found, strict=True))
+
+    def consumer_topics(self) -> frozenset[str] | None:
+        """Every topic that members read or own; None if they are not consumers, or their topics are too many."""
+        subscriptions = self.subscriptions()
+        if subscriptions is None:
             return None
         topics: set[str] = set()
         try:
-            for member in self.members.values():
-                subscription = read_subscription(member.protocols[0][1])
-                topics |= subscription.topics | subscription.owned.keys()
+            for member_id, member in self.members.items():
+                topics |= subscriptions[member_id].topics | subscriptions[member_id].owned.keys()
                 topics |= read_assignment(member.assignment).keys()
         except MalformedSubscriptionError:
             return None

@@ -14,7 +14,7 @@ from coordinator.group.consumer.heartbeats import Changes, ConsumerHeartbeats, D
 from coordinator.group.consumer.member import JOIN_EPOCH, ClassicProtocols, ConsumerMember, MemberState
 from coordinator.group.consumer.member_timers import MemberTimers
 from coordinator.group.consumer.messages import Topics
-from coordinator.group.consumer.validation import check_room
+from coordinator.group.consumer.validation import check_names, check_room
 from coordinator.group.messages import (
     MAX_MEMBER_BYTES,
     UNKNOWN_MEMBER_ID,
@@ -81,6 +81,7 @@ class ClassicMembers:
             reply(JoinResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
         subscription = read_subscription(request.protocols[0][1])
+        check_names(group, subscription.topics)
         changes, had_others = Changes(group), group.has_consumer_members
         before = self._member(changes, request, member_id)
         after = replace(

@@ -48,6 +48,7 @@ from protocol.kafka.errors import ErrorCode
 DEFAULT_ASSIGNOR = "uniform"
 NAME_BYTES = 150
 """What the name of a topic takes."""
+FEW_TOPICS = 1_000
 MEMBER_EPOCH_COMMIT_VERSION = 9  # of OffsetCommit
 
 
@@ -196,6 +197,11 @@ class ConsumerGroup(Group):
     def named_count(self) -> int:
         """The number of topics that members name. What several members name alike counts once."""
         return sum(map(len, self._named))
+
+    @property
+    def has_many_topics(self) -> bool:
+        """Each change of a member is much work, and each look at the topics, too."""
+        return self.named_count > FEW_TOPICS
 
     def names_already(self, topics: frozenset[str]) -> bool:
         """Whether a member names the same topics."""

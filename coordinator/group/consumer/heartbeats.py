@@ -59,8 +59,8 @@ ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_ran
 Downgrade = Callable[[ConsumerGroup, ConsumerMember | None, int, Callable[[ErrorCode], None]], bool]
 """(group, leaving member, now, on durable): whether the group was converted into a classic one without the member."""
 
-FEW_TOPICS, CHECK_AGAIN_MS = 1_000, 500
-"""A group that names more topics looks at most this often whether unknown ones exist by now."""
+CHECK_AGAIN_MS = 500
+"""A group that names many topics looks at most this often whether unknown ones exist by now."""
 
 
 class Changes:
@@ -150,7 +150,7 @@ class ConsumerHeartbeats:
         """The member as it was; a new one is not in the group yet."""
         group = changes.group
         check_room(group, request.member_id, self._max_size)
-        check_names(group, request)
+        check_names(group, request.subscribed_topic_names or ())
         if request.member_epoch != JOIN_EPOCH:
             member = find_member(group, request)
             check_epoch(member, request)
@@ -184,7 +184,7 @@ class ConsumerHeartbeats:
         if not is_new and (group.topics_are_current or now_ms < group.check_topics_at_ms):
             return
         is_new |= self._update_topics(changes, may_describe)
-        if not group.topics_are_current and group.named_count > FEW_TOPICS:
+        if not group.topics_are_current and group.has_many_topics:
             group.check_topics_at_ms = now_ms + CHECK_AGAIN_MS
         if is_new:
             changes.make(ConsumerGroupMetadataKey(group.group_id), ConsumerGroupMetadataValue(group.epoch + 1))

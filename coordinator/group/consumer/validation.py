@@ -96,8 +96,8 @@ def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
         raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
 
-def check_names(group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> None:
-    names = request.subscribed_topic_names or ()
+def check_names(group: ConsumerGroup, names: Collection[str]) -> None:
+    """Whether the group has room for a subscription to these topics."""
     if group.named_count + len(names) > MAX_NAMES_OF_GROUP and not group.names_already(frozenset(names)):
         message = f"The members' subscriptions must not have more than {MAX_NAMES_OF_GROUP} different names."
         raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)

@@ -33,6 +33,8 @@ SHARE_ABOVE_IN_FLIGHT = 2
 UNANSWERED_S = 0.05
 """A responsive broker has answered within this time. With the default settings it is shorter than the time
 between the end of a lease and the eviction of its holder (`coordinator/fleet/times.py`)."""
+MAX_MESSAGES = 2**31 - 1
+"""The largest count of messages of an entry."""
 LARGE_BATCH_BYTES = 16 * 1024
 """From this amount of queued data on, batches no longer wait to share an entry."""
 MAX_LOSSES = 5
@@ -233,7 +235,7 @@ class Appender:
         """Remove the batches of the next entry from the queue, and return them."""
         assert self.producer is not None
         queue, first = self._queue, self._queue[0]
-        count, size_bytes = 1, first.size_bytes
+        count, size_bytes, messages = 1, first.size_bytes, first.count
         if len(queue) > 1:
             max_bytes = min(self._max_entry_bytes, self.producer.max_message_bytes - METADATA_BYTES)
             if self._window is not None:
@@ -241,8 +243,11 @@ class Appender:
             for batch in islice(queue, 1, None):
                 if size_bytes + batch.size_bytes > max_bytes or not _alike(batch, first):
                     break
+                if messages + batch.count > MAX_MESSAGES:  # a compressed batch may announce any number
+                    break
                 count += 1
                 size_bytes += batch.size_bytes
+                messages += batch.count
         group = queue[:count]
         del queue[:count]
         self._queued_bytes -= size_bytes

@@ -56,6 +56,8 @@ TIMESTAMP_DIFFERENCE = "message.timestamp.difference.max.ms"
 CHECKED_RECORDS, CHECKED_BYTES = 8, 4 * 1024
 """The beginning of a batch's records that is checked before the records are stored unchanged."""
 _CHECKED_END = HEADER_BYTES + CHECKED_BYTES
+SMALLEST_RECORD = 7
+"""Bytes of a record without key, value and headers."""
 MAX_NAMED_RECORDS = 1_000
 """The largest number of bad records of a batch that an error names."""
 _ANY_NUMBER = 2**31
@@ -274,12 +276,15 @@ def _check_allowed(header: BatchHeader, version: int, *, transactional: bool) ->
 
 
 def _check_start(data: memoryview, header: BatchHeader) -> None:
-    """Checks the first few records. Refuses data that is not a record, and a wrong record count in a small batch.
+    """Checks the first few records. Refuses data that is not a record, a wrong record count in a small batch, and one
+    that cannot be right.
 
     Kafka checks every record. That would cost more than all other work on a batch.
     """
     codec = header.attributes & COMPRESSION_MASK
     if codec == NONE:
+        if header.record_count * SMALLEST_RECORD > len(data) - HEADER_BYTES:
+            raise InvalidBatch(f"{header.record_count} records announced in {len(data)} bytes")
         start, whole = bytes(data[HEADER_BYTES:_CHECKED_END]), len(data) <= _CHECKED_END
         check_records(start, header.record_count, CHECKED_RECORDS, whole=whole, sized=True)
         return

@@ -74,10 +74,11 @@ class Scene:
         self.appender.use(cast(Producer, self.producer))
         self.confirmed = 0
 
-    def append(self, *batches: bytes, producer_id: int | None = None) -> None:
+    def append(self, *batches: bytes, producer_id: int | None = None, count: int = 1) -> None:
+        """`count` is the number of records of each."""
         sequenced = None if producer_id is None else cast(SequencedBatch, SimpleNamespace(producer_id=producer_id))
         for data in batches:
-            self.appender.append(PendingBatch(memoryview(bytearray(data)), 1, sequenced, lambda *_: None))
+            self.appender.append(PendingBatch(memoryview(bytearray(data)), count, sequenced, lambda *_: None))
 
     def confirm(self) -> None:
         self.appender.on_receipt(self.confirmed, Position(1, self.confirmed))

@@ -72,6 +72,18 @@ async def test_batches_share_no_entry_that_the_broker_would_refuse() -> None:
     assert [len(data) for data in scene.producer.sent] == [900] * 4
 
 
+async def test_the_messages_of_an_entry_are_counted_in_32_bits() -> None:
+    """A compressed batch may announce any number of records. Other clients' batches must not be refused with it."""
+    scene = Scene()
+    scene.append(b"1", b"2", count=2**30)
+    scene.append(b"3", count=2**30 - 1)
+    scene.append(b"4", b"5")
+    await turn()
+    scene.confirm_all()
+    assert scene.log.refused == [] and scene.log.written == [b"1", b"2", b"3", b"4", b"5"]
+    assert scene.producer.sent == [b"1", b"23", b"45"]
+
+
 async def test_sending_goes_on_when_the_connection_takes_more() -> None:
     """Other partitions may have filled its buffer: no receipt of this partition will arrive."""
     scene = Scene()

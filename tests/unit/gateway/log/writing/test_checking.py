@@ -252,3 +252,14 @@ def test_so_many_bad_records_are_named() -> None:
     with pytest.raises(RejectedRecords) as error:
         check(keyless, to=topic(cleanup_policy="compact"))
     assert list(error.value.reasons) == list(range(MAX_NAMED_RECORDS))
+
+
+def test_more_records_than_bytes_can_hold() -> None:
+    """In a batch of which only the beginning is checked."""
+    data = bytearray(encode_batch([Record(n, NOW_MS, b"k", b"v" * 70) for n in range(200)]))
+    count = 2**31 - 1
+    struct.pack_into(">i", data, 23, count - 1)
+    struct.pack_into(">i", data, 57, count)
+    struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]))
+    assert len(data) > 8 * 1024
+    assert refusal(data) is ErrorCode.INVALID_RECORD
