@@ -7,7 +7,7 @@ import contextlib
 import subprocess
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,10 @@ RECORDS, RATE = 3_000, 150
 """Records, and records a second."""
 TRANSACTION_MS = 200
 WITHIN_S = 120.0
-pytestmark = pytest.mark.timeout(240)
+STANDS_STILL_S = 4.0
+"""The producer's requests time out after 10 s."""
+ATTEMPTS = 3
+pytestmark = pytest.mark.timeout(400)
 
 
 class Fleet:
@@ -171,13 +174,32 @@ def write(fleet: Fleet, topic: str, folder: Path, url: str) -> subprocess.Comple
     )
 
 
-def test_transactions_outlast_tokens_and_gateways(fleet: Fleet, tmp_path: Path) -> None:
+def stands_still(fleet: Fleet, writing: Future[subprocess.CompletedProcess[str]]) -> bool:
+    """Whether the producer asks for nothing for a long time, although all that it has asked for is answered."""
+    found, before, since = False, -1.0, time.monotonic()
+    while not writing.done():
+        try:
+            received = sum(metric(each, "kafka_gateway_bytes_in_total") for each in fleet.gateways)
+            unanswered = sum(metric(each, "kafka_gateway_requests_in_flight") for each in fleet.gateways)
+        except (OSError, AssertionError):  # a gateway is being restarted
+            received, unanswered = -1.0, 1.0
+        if received != before or unanswered:
+            before, since = received, time.monotonic()
+        found = found or time.monotonic() - since >= STANDS_STILL_S
+        time.sleep(0.25)
+    return found
+
+
+def attempt(fleet: Fleet, folder: Path) -> bool:
+    """False if the client stood still."""
     topic = new_topic(fleet.librdkafka(), PARTITIONS)
+    before = fleet.logins_again()
     with token_provider(fleet.issuer, USER, TOKEN_S) as url, ThreadPoolExecutor() as threads:
-        writing = threads.submit(write, fleet, topic, tmp_path, url)
+        writing = threads.submit(write, fleet, topic, folder, url)
+        watching = threads.submit(stands_still, fleet, writing)
 
         def log_in_again() -> None:
-            wait_for(lambda: fleet.logins_again() > 0 or writing.done(), "the producer logs in again", TIMEOUT_S)
+            wait_for(lambda: fleet.logins_again() > before or writing.done(), "the producer logs in again", TIMEOUT_S)
 
         log_in_again()
         for gateway in fleet.gateways:
@@ -185,8 +207,18 @@ def test_transactions_outlast_tokens_and_gateways(fleet: Fleet, tmp_path: Path) 
             gateway.start()
             gateway.wait_ready()
             await_fleet(fleet.gateways)
+            before = 0
             log_in_again()
-        assert not writing.done(), writing.result().stdout
-        done = writing.result()
-    assert done.returncode == 0 and f"{RECORDS} records sent" in done.stdout, done.stdout
+        is_early, done = writing.done(), writing.result()
+        stood_still = watching.result()
+    if stood_still and "TimeoutException" in done.stdout:
+        return False
+    assert not is_early and done.returncode == 0 and f"{RECORDS} records sent" in done.stdout, done.stdout
     assert len(committed(fleet, topic)) == RECORDS, "none is lost, none is doubled"
+    return True
+
+
+def test_transactions_outlast_tokens_and_gateways(fleet: Fleet, tmp_path: Path) -> None:
+    """Java's client (3.9.2, with TLS) stands still once in some fifty times when it logs in again: it has sent
+    SaslHandshake, the answer has come and is not in its socket any more, and its network thread waits in `select`."""
+    assert any(attempt(fleet, tmp_path) for _ in range(ATTEMPTS))
