@@ -20,7 +20,7 @@ class GroupConfig:
     min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms
     max_session_timeout_ms: int = 1_800_000  # group.max.session.timeout.ms
     max_size: int = 2**31 - 1  # group.max.size
-    max_metadata_bytes: int = 64 * 1024 * 1024  # of all classic groups; Kafka has no such limit
+    max_metadata_bytes: int = 64 * 1024 * 1024  # of all groups; Kafka has no such limit
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000  # offsets.retention.minutes
     offsets_retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
