@@ -146,9 +146,12 @@ class Membership:
 
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply) -> None:
         """Raises RefusedError."""
+        old = self._groups.get(request.group_id)
         group = self._consumer_group(request)
-        names = frozenset(request.subscribed_topic_names or ())
-        growth_bytes = 0 if group.names_already(names) else len(names) * NAME_BYTES
+        growth_bytes = 0 if group is old else group.metadata_bytes - (0 if old is None else old.metadata_bytes)
+        if request.subscribed_topic_names is not None:
+            topics = frozenset(request.subscribed_topic_names)
+            growth_bytes += NAME_BYTES * group.named_growth(topics, request.member_id)
         if not self._metadata.admits(growth_bytes, now_ms):
             message = "The members of all groups subscribe to too many topics."
             raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)

@@ -27,6 +27,7 @@ from gateway.forwarding.known_at_single_address import KnownAtSingleAddress
 from gateway.forwarding.known_relay import RelayRoute
 from gateway.forwarding.large_messages import decoded, encode_call, encoded, is_large, is_large_answer, merged
 from gateway.forwarding.peers import Encode, PeerLink, Peers
+from gateway.handlers.known_requests import KNOWN_APIS
 from gateway.handlers.place import Place
 from gateway.handlers.records.expected_produces import ExpectedProduces
 from gateway.handlers.records.fetch_bounds import is_room_for_answers
@@ -42,7 +43,6 @@ from gateway.requests.waiting_members import waits_for_members, without_request_
 from protocol.kafka.codec import decode_response, readdress_request
 from protocol.kafka.handwritten.fetch_request import limit_max_bytes
 from protocol.kafka.handwritten.produce_response import is_written
-from protocol.kafka.messages.groups import OffsetCommitRequest
 from protocol.kafka.messages.message import Message
 from protocol.kafka.messages.records import FetchRequest, ProduceRequest, ProduceResponse
 
@@ -69,7 +69,7 @@ class Forwarder:
         self._loop = asyncio.get_running_loop()
         self._links: dict[str, PeerLink] = {}
         self._produce_order = ProduceOrder(client.refused)
-        self._fetches = ForwardedFetches(self._ask, forwarding.elsewhere.unread, self._learn_fetch)
+        self._fetches = ForwardedFetches(self._ask, forwarding.elsewhere.unread, self._learn)
         self._fetch_relay = FetchRelay()
         self._expected = ExpectedProduces()
         self._fetching: asyncio.Future[Response] | None = None
@@ -89,22 +89,14 @@ class Forwarder:
             return self._produce(call)
         return self._distribute(call)
 
-    @property
-    def _learned(self) -> KnownAtSingleAddress:
+    def _learn(self, call: Call, epoch: int) -> None:
+        """The request was forwarded as a whole, or handled by this gateway alone, in this epoch of the fleet."""
+        if call.api.key not in KNOWN_APIS:
+            return
         if self._known is None:
             route = RelayRoute(self._leaders, self._links, self._produce_order, self._answer_known)
             self._known = KnownAtSingleAddress(route, self._fetches.forget)
-        return self._known
-
-    def _learn(self, call: Call) -> None:
-        """This gateway has handled the request."""
-        if asks(call, ProduceRequest):
-            self._learned.learn_batch(call)
-        elif asks(call, OffsetCommitRequest):
-            self._learned.learn_led_here(call, self._leaders.epoch)
-
-    def _learn_fetch(self, call: Call[FetchRequest], epoch: int) -> None:
-        self._learned.learn_led_here(call, epoch)
+        self._known.learn(call, epoch)
 
     def expect(self, call: Call) -> None:
         """Prepare what this gateway leads. The leaders do the same with requests that are forwarded to them."""
@@ -155,7 +147,7 @@ class Forwarder:
         link.send(partial(readdress_request, frame), partial(self._answer, call, link, future))
         self._produce_order.sent_until(epoch, future)
         topic.name = name
-        self._learned.learn_batch(call)
+        self._learn(call, epoch)
         return Reply.later(future)
 
     def _answer_known(self, call: Call[ProduceRequest], link: PeerLink, frame: bytearray | None, place: Place) -> None:
@@ -252,7 +244,7 @@ class Forwarder:
     def _begin(self, call: Call, leader: Member | None) -> Reply:
         if leader is None:
             reply = call.api.handle(call)
-            self._learn(call)
+            self._learn(call, self._leaders.epoch)
             return reply
         link = self._link(leader, call.context)
         if call.frame is None and is_large(call):

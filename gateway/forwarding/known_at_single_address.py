@@ -16,12 +16,13 @@ from gateway.forwarding.known_relay import KnownRelay, RelayRoute
 from gateway.handlers.known_requests import KnownRequests
 from gateway.handlers.place import LaterPlace, Place
 from gateway.handlers.records.known_produce import Kind, KnownProduce, KnownProduces, appended_kind
-from gateway.requests.call import Call
+from gateway.requests.call import Call, asks
 from gateway.requests.context import RequestContext
 from gateway.requests.reply import Response
 from protocol.kafka.api_key import ApiKey
 from protocol.kafka.buffers import Buffer
-from protocol.kafka.messages.records import ProduceRequest
+from protocol.kafka.messages.groups import OffsetCommitRequest
+from protocol.kafka.messages.records import FetchRequest, ProduceRequest
 
 _PRODUCE, _FETCH = (key.to_bytes(2, "big") for key in (ApiKey.Produce, ApiKey.Fetch))
 
@@ -48,12 +49,14 @@ class KnownAtSingleAddress:
             self._forget_fetches()
         return True
 
-    def learn_batch(self, call: Call[ProduceRequest]) -> None:
-        """Remember a Produce request that was forwarded, or handled here."""
-        self._batches.learn(call)
+    def learn(self, call: Call, epoch: int) -> None:
+        """Remember a batch, or a commit or a fetch that this gateway alone answers as the leader in this epoch."""
+        if asks(call, ProduceRequest):
+            self._batches.learn(call)
+        elif asks(call, FetchRequest) or asks(call, OffsetCommitRequest):
+            self._learn_led_here(call, epoch)
 
-    def learn_led_here(self, call: Call, epoch: int) -> None:
-        """Remember a commit or a fetch that this gateway alone answers, as the leader in this epoch."""
+    def _learn_led_here(self, call: Call, epoch: int) -> None:
         if epoch != self._epoch:
             self.close()
             self._led_here, self._epoch = KnownRequests(), epoch

@@ -27,14 +27,14 @@ class KnownOfApi(Protocol):
         """The client has disconnected."""
 
 
-APIS: Mapping[int, Callable[[], KnownOfApi]] = {
+KNOWN_APIS: Mapping[int, Callable[[], KnownOfApi]] = {
     ApiKey.Produce: KnownProduces, ApiKey.Fetch: KnownFetches, ApiKey.OffsetCommit: KnownCommits
 }  # fmt: skip
 """The APIs whose requests mostly resemble earlier ones."""
 
 
 class KnownRequests:
-    """Those of all APIs."""
+    """The requests of one connection that may come again, of all APIs."""
 
     def __init__(self) -> None:
         self._known: dict[int, KnownOfApi] = {}
@@ -48,9 +48,9 @@ class KnownRequests:
     def learn(self, call: Call) -> None:
         """Remember a request that was handled; the topics of a Produce request have their names then."""
         key = call.api.key
-        if key in APIS:
+        if key in KNOWN_APIS:
             if key not in self._known:
-                self._known[key] = APIS[key]()
+                self._known[key] = KNOWN_APIS[key]()
             self._known[key].learn(call)
 
     def close(self) -> None:

@@ -81,7 +81,7 @@ class ClassicMembers:
             reply(JoinResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
         subscription = read_subscription(request.protocols[0][1])
-        check_names(group, subscription.topics)
+        check_names(group, member_id, subscription.topics)
         changes, had_others = Changes(group), group.has_consumer_members
         before = self._member(changes, request, member_id)
         after = replace(

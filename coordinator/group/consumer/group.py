@@ -47,8 +47,9 @@ from protocol.kafka.errors import ErrorCode
 
 DEFAULT_ASSIGNOR = "uniform"
 NAME_BYTES = 150
-"""What the name of a topic takes."""
+"""What the name of a topic takes in memory."""
 FEW_TOPICS = 1_000
+"""With more, `has_many_topics`."""
 MEMBER_EPOCH_COMMIT_VERSION = 9  # of OffsetCommit
 
 
@@ -203,9 +204,13 @@ class ConsumerGroup(Group):
         """Each change of a member is much work, and each look at the topics, too."""
         return self.named_count > FEW_TOPICS
 
-    def names_already(self, topics: frozenset[str]) -> bool:
-        """Whether a member names the same topics."""
-        return topics in self._named
+    def named_growth(self, topics: frozenset[str], member_id: str) -> int:
+        """How many more topics are named once the member names these instead of its own."""
+        if topics in self._named:
+            return 0
+        member = self.members.get(member_id)
+        is_sole = member is not None and self._named[member.topics] == 1
+        return len(topics) - (len(member.topics) if member is not None and is_sole else 0)
 
     @property
     def state_name(self) -> str:

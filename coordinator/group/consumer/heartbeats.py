@@ -150,7 +150,8 @@ class ConsumerHeartbeats:
         """The member as it was; a new one is not in the group yet."""
         group = changes.group
         check_room(group, request.member_id, self._max_size)
-        check_names(group, request.subscribed_topic_names or ())
+        if request.subscribed_topic_names is not None:
+            check_names(group, request.member_id, frozenset(request.subscribed_topic_names))
         if request.member_epoch != JOIN_EPOCH:
             member = find_member(group, request)
             check_epoch(member, request)

@@ -96,9 +96,10 @@ def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
         raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
 
-def check_names(group: ConsumerGroup, names: Collection[str]) -> None:
-    """Whether the group has room for a subscription to these topics."""
-    if group.named_count + len(names) > MAX_NAMES_OF_GROUP and not group.names_already(frozenset(names)):
+def check_names(group: ConsumerGroup, member_id: str, topics: frozenset[str]) -> None:
+    """Whether the group has room for the member's subscription. A group that is over the limit may shrink."""
+    growth = group.named_growth(topics, member_id)
+    if growth > 0 and group.named_count + growth > MAX_NAMES_OF_GROUP:
         message = f"The members' subscriptions must not have more than {MAX_NAMES_OF_GROUP} different names."
         raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 

@@ -14,7 +14,7 @@ from coordinator.fleet.messages import Address, Member
 from gateway.forwarding.peers import READ_BUFFER_BYTES, PeerLink
 from protocol.kafka.handwritten.produce_response import encode_written
 from protocol.kafka.messages.records import ProduceResponse
-from tests.bench.inside.scene import SINGLE_ADDRESS, FakeClient, Scene, feed
+from tests.bench.inside.scene import ANSWERED_S, SINGLE_ADDRESS, FakeClient, Scene, feed
 from tests.bench.loads.frames import (
     CORRELATION_AT,
     LENGTH_BYTES,
@@ -81,10 +81,11 @@ class ForwardLoad:
             for leader, data in answers:
                 leader.say(data)
             answers.clear()
-        while not all(client.connection.idle for client in self._clients):
-            for leader in self._leaders:
-                leader.say(leader.answers())
-            await asyncio.sleep(0)
+        async with asyncio.timeout(ANSWERED_S):
+            while not all(client.connection.idle for client in self._clients):
+                for leader in self._leaders:
+                    leader.say(leader.answers())
+                await asyncio.sleep(0)
         for client in self._clients:
             self._check_answers(client)
 

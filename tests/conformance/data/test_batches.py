@@ -104,6 +104,13 @@ def test_both_counts_too_high(conversation: Conversation, version: int, declared
 
 
 @case("Produce", [3, 8, 11])
+def test_more_records_than_a_large_batch_can_hold(conversation: Conversation, version: int) -> None:
+    declared = 2**31 - 1
+    data = batch(records(1_000), count=declared, last_offset_delta=declared - 1)
+    try_to_write(conversation, version, data)
+
+
+@case("Produce", [3, 8, 11])
 def test_batch_without_records(conversation: Conversation, version: int) -> None:
     try_to_write(conversation, version, batch([]))
     try_to_write(conversation, version, batch([], last_offset_delta=0))

@@ -75,13 +75,6 @@ def test_out_of_range(conversation: Conversation, version: int, offset: int) -> 
     read(conversation, version, offset)
 
 
-@case("Fetch", SINCE_V4)
-@pytest.mark.parametrize("offset", [2**63 - 1, -(2**63)])
-def test_out_of_range_of_committed_records(conversation: Conversation, version: int, offset: int) -> None:
-    filled(conversation)
-    read(conversation, version, offset, isolation_level=1)
-
-
 @case("Fetch")
 def test_out_of_range_does_not_wait(conversation: Conversation, version: int) -> None:
     filled(conversation)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.conformance import fetching
 from tests.conformance.conversation import Conversation, case
 from tests.conformance.data import test_fetch
 from tests.conformance.fetching import named
@@ -40,11 +41,18 @@ def fetch(
 
 @case("Fetch", WITH_ISOLATION)
 @pytest.mark.parametrize("isolation", [READ_UNCOMMITTED, READ_COMMITTED])
-@pytest.mark.parametrize("offset", [0, 3, 5, 7, 9, 10, 11, 14, 15, 16, 18, 19])
+@pytest.mark.parametrize("offset", [0, 3, 5, 7, 9, 10, 11, 14, 15, 16, 18, 19, 2**63 - 1, -(2**63)])
 def test_isolation(conversation: Conversation, version: int, offset: int, isolation: int) -> None:
     """Up to the last stable offset, with the aborted transactions of the returned records; beyond the end, out of
     range."""
     fetch(conversation, version, offset, isolation)
+
+
+@case("Fetch", WITH_ISOLATION)
+@pytest.mark.parametrize("offset", [2**63 - 1, -(2**63)])
+def test_out_of_range_without_transactions(conversation: Conversation, version: int, offset: int) -> None:
+    fetching.filled(conversation)
+    test_fetch.read(conversation, version, offset, isolation_level=READ_COMMITTED)
 
 
 @case("Fetch", WITH_ISOLATION)

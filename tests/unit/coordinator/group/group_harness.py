@@ -1,10 +1,12 @@
 """A coordinator with a log in memory, whose appends succeed or fail when the test says so."""
 
+from collections import Counter
 from collections.abc import Mapping, Set
 from typing import Any, Generic, TypeVar, cast
 
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer.assignment import TopicInfo
+from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import (
@@ -131,6 +133,9 @@ class Harness:
             self.coordinator.work()
         if self.auto:
             self.finish_all()
+        for group in self.coordinator._groups.values():
+            if isinstance(group, ConsumerGroup):
+                assert group._named == Counter(member.topics for member in group.members.values())
 
     def advance(self, duration_ms: int) -> None:
         """Let time pass: a tick at each deadline."""

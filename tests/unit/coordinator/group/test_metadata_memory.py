@@ -100,3 +100,16 @@ def test_a_group_has_so_many_topics_in_its_subscriptions(monkeypatch: pytest.Mon
     for member in ("a", "b", "c"):
         h.consumer_heartbeat(member, -1)
     assert group.named_count == 0
+
+
+def test_members_of_a_group_that_is_over_the_limit_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example, an older version of the gateway has admitted them. A member may subscribe to less instead."""
+    h = harness()
+    epochs = {}
+    for member, prefix in (("a", "t"), ("b", "u")):
+        epochs[member] = h.consumer_heartbeat(member, subscribed_topic_names=names(3, prefix)).answer.member_epoch
+    monkeypatch.setattr(validation, "MAX_NAMES_OF_GROUP", 5)
+    assert h.consumer_heartbeat("b", epochs["b"]).answer.error is ErrorCode.NONE
+    again = h.consumer_heartbeat("b", epochs["b"], subscribed_topic_names=names(3, "u"))
+    assert again.answer.error is ErrorCode.NONE
+    assert h.consumer_heartbeat("b", epochs["b"], subscribed_topic_names=names(2, "v")).answer.error is ErrorCode.NONE
