@@ -14,6 +14,17 @@ from tests.conformance.requests import fetch_fields, fetch_partition, produce_fi
 from tests.support.raw_client import ConnectionClosedError
 
 UNKNOWN_ID = 2**62
+FOREIGN_IDENTITIES: list[dict[str, Any]] = [
+    {"producer_epoch": 1},
+    {"producer_epoch": -1},
+    {"producer_epoch": 32767},
+    {"producer_id": UNKNOWN_ID},
+    {"producer_id": -1},
+    {"producer_id": UNKNOWN_ID, "producer_epoch": 9},
+    {"transactional_id": "nobody"},
+    {"transactional_id": ""},
+]
+"""Requests with these fields come from another producer than the current one."""
 OF_CLIENTS, OF_BROKERS = range(4), range(4, 6)
 """The versions of AddPartitionsToTxn for clients, and later ones for brokers."""
 LONG_ID, LONGER_ID = "x" * 32_000, "x" * 65_536

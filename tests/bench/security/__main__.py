@@ -27,6 +27,7 @@ programs than times and rates do. Figures are medians of rounds in which the sid
   still share the cores: compare these times with *alone*. *with a quota*: the cluster that floods may write 5 MB/s.
 * **beside a Pulsar that keeps no records**: it acknowledges at once what it gets, and needs a fraction of a core. What
   the quiet cluster feels of the flood is then the gateway's doing, and that of the kernel.
+* **one Apache Kafka broker**: the quiet client and the flood have topics of their own there, and no quotas.
 * **Work of the gateway before it answers**: from the arrival of a single record to its answer, counted in processor
   time of the event loop, with a Pulsar that answers at once, and without sockets: nothing else that the machine does
   counts. The flood comes from 200 connections (metadata: 40) that are always readable: 1,000 requests in flight,

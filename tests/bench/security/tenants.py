@@ -12,14 +12,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from deploy.local.kafka import KafkaBroker
 from deploy.local.process import free_port
 from deploy.local.standalone import PulsarStandalone
 from tests.bench.figures import Figures
 from tests.bench.fleet.records_for_nothing import records_for_nothing
 from tests.bench.process import cpu_seconds
 from tests.bench.security.gateways import TAIL_BATCHES, fill, gateway_on, listener_address
-from tests.bench.servers import create_topic, run_load
-from tests.support.gateway_process import HOST, REPOSITORY, GatewayProcess
+from tests.bench.servers import HEAP_MB, create_topic, run_load
+from tests.support.gateway_process import HOST, REPOSITORY
 from tests.support.names import unique_topic
 from tests.support.raw_client import connected
 
@@ -42,9 +43,9 @@ LEAST_PRIORITY = ("nice", "-n", "19")
 
 
 class _Place(NamedTuple):
-    """The addresses that a flood goes to."""
+    """Where a flood goes to."""
 
-    gateway: GatewayProcess
+    pid: int
     address: str
     topic: str
 
@@ -59,8 +60,8 @@ def tenants(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
         other = stack.enter_context(gateway_on(work_dir, pulsar))
         quiet, topic = listener_address(both, QUIET), unique_topic("quiet")
         create_topic(quiet, topic)
-        same = _place(both, listener_address(both, FLOOD))
-        elsewhere = _place(other, other.bootstrap)
+        same = _place(both.pid, listener_address(both, FLOOD))
+        elsewhere = _place(other.pid, other.bootstrap)
         for what in (PRODUCE, FETCH, METADATA, CONNECTIONS, LIMITED):
             if what == LIMITED:
                 for place in (same, elsewhere):
@@ -69,6 +70,7 @@ def tenants(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) -> None:
                       for number in range(ROUNDS)]  # fmt: skip
             _add_row(figures, what, rounds)
     _without_pulsar(work_dir, pulsar, figures)
+    _on_kafka(work_dir, figures)
     for what in (ALONE, PRODUCE, FETCH, METADATA, CONNECTIONS):
         found = run_load("flood.waiting", flood=what)
         figures.add(
@@ -86,20 +88,48 @@ def _without_pulsar(work_dir: Path, pulsar: PulsarStandalone, figures: Figures) 
         topics = {address: unique_topic("free") for address in (quiet, flood)}
         for address, topic in topics.items():
             create_topic(address, topic)
-        place = _Place(gateway, flood, topics[flood])
+        place = _Place(gateway.pid, flood, topics[flood])
         alone, flooded = [], []
         for _ in range(ROUNDS):
             alone.append(_latency(quiet, topics[quiet]))
             with _flooding(PRODUCE, place):
                 flooded.append(_latency(quiet, topics[quiet]))
+    _add_pairs(figures, "The same beside a Pulsar that keeps no records", PRODUCE, alone, flooded)
+
+
+def _on_kafka(work_dir: Path, figures: Figures) -> None:
+    """The same floods of a Kafka broker: what its other clients feel there."""
+    broker = KafkaBroker(work_dir / "kafka", heap_mb=HEAP_MB)
+    try:
+        broker.start()
+        broker.wait_ready()
+        topic = unique_topic("quiet")
+        create_topic(broker.bootstrap, topic)
+        place = _place(broker.pid, broker.bootstrap)
+        _latency(broker.bootstrap, topic)  # its first requests are slow
+        for what in (PRODUCE, FETCH, METADATA, CONNECTIONS):
+            alone, flooded = [], []
+            for _ in range(ROUNDS):
+                alone.append(_latency(broker.bootstrap, topic))
+                with _flooding(what, place):
+                    flooded.append(_latency(broker.bootstrap, topic))
+            _add_pairs(figures, "The same floods of one Apache Kafka broker", what, alone, flooded)
+    finally:
+        broker.kill()
+
+
+def _add_pairs(
+    figures: Figures, where: str, what: str, alone: list[dict[str, float]], flooded: list[dict[str, float]]
+) -> None:
     p50, p99, p50_flooded, p99_flooded = (
         statistics.median(each[name] for each in rounds) for rounds in (alone, flooded) for name in ("p50", "p99")
     )
     figures.add(
-        "The same beside a Pulsar that keeps no records: single records of one, ms, while the other floods",
+        f"{where}: single records of one, ms, while the other floods",
         ("flood", "p50 alone", "p99 alone", "p50, flooded", "p99, flooded", "p99, flooded / alone"),
-        [PRODUCE, p50, p99, p50_flooded, p99_flooded, p99_flooded / p99],
-    )
+        [what, p50, p99, p50_flooded, p99_flooded,
+         statistics.median(one["p99"] / other["p99"] for one, other in zip(flooded, alone, strict=True))],
+    )  # fmt: skip
 
 
 def _limit(address: str) -> None:
@@ -125,11 +155,11 @@ def _round(what: str, quiet: str, topic: str, places: list[_Place], same: _Place
     """p50 and p99 in ms, for each case."""
     alone, found, busy = _latency(quiet, topic), {}, 0.0
     for place in places:
-        before = cpu_seconds(place.gateway.pid)
+        before = cpu_seconds(place.pid)
         with _flooding(what, place):
             found[place is same] = _latency(quiet, topic)
         if place is same:
-            busy = (cpu_seconds(place.gateway.pid) - before) / FLOOD_S
+            busy = (cpu_seconds(place.pid) - before) / FLOOD_S
     return _Round(alone, found[True], found[False], busy)
 
 
@@ -198,9 +228,9 @@ def _clusters() -> dict[str, dict[str, Any]]:
     return {"kafka": kafka, "fleet": {"forwarding": {"host": HOST, "port": free_port()}}}
 
 
-def _place(gateway: GatewayProcess, address: str) -> _Place:
+def _place(pid: int, address: str) -> _Place:
     topic = unique_topic("flood")
     create_topic(address, topic)
     fill(address, topic, SIZE)
     create_topic(address, unique_topic("many"), PARTITIONS)
-    return _Place(gateway, address, topic)
+    return _Place(pid, address, topic)

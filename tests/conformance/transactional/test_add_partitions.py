@@ -9,10 +9,10 @@ import pytest
 from tests.conformance.conversation import Conversation, case
 from tests.conformance.transactions import (
     FLEXIBLE,
+    FOREIGN_IDENTITIES,
     LONGER_ID,
     OF_BROKERS,
     OF_CLIENTS,
-    UNKNOWN_ID,
     Transactional,
     adding,
     describe,
@@ -63,20 +63,7 @@ def test_add_unknown(conversation: Conversation, version: int, unknown: dict[str
 
 
 @case("AddPartitionsToTxn", OF_CLIENTS)
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        {"producer_epoch": 1},
-        {"producer_epoch": -1},
-        {"producer_epoch": 32767},
-        {"producer_id": UNKNOWN_ID},
-        {"producer_id": -1},
-        {"producer_id": UNKNOWN_ID, "producer_epoch": 9},
-        {"transactional_id": "nobody"},
-        {"transactional_id": ""},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("foreign", FOREIGN_IDENTITIES, ids=str)
 def test_add_of_a_foreign_producer(conversation: Conversation, version: int, foreign: dict[str, Any]) -> None:
     topic = shared_topic(conversation)
     producer = Transactional(conversation)

@@ -21,11 +21,10 @@ from tests.conformance.transactional.offsets import (
     show_when_stable,
     topic_of,
 )
-from tests.conformance.transactions import Transactional, read_committed, unnoted
+from tests.conformance.transactions import FOREIGN_IDENTITIES, Transactional, read_committed, unnoted
 
 VERSIONS = range(5)
 WITH_MEMBER = range(3, 5)
-UNKNOWN_ID = 2**62
 
 
 @case("TxnOffsetCommit")
@@ -104,19 +103,7 @@ def test_without_adding_the_group(conversation: Conversation, version: int) -> N
 
 @case("TxnOffsetCommit")
 @pytest.mark.parametrize(
-    "foreign",
-    [
-        {"producer_epoch": 1},
-        {"producer_epoch": -1},
-        {"producer_id": UNKNOWN_ID},
-        {"producer_id": -1},
-        {"transactional_id": "nobody"},
-        {"transactional_id": ""},
-        {"group_id": ""},
-        {"group_id": ELSEWHERE},
-        {"topics": []},
-    ],
-    ids=str,
+    "foreign", [*FOREIGN_IDENTITIES, {"group_id": ""}, {"group_id": ELSEWHERE}, {"topics": []}], ids=str
 )
 @pytest.mark.parametrize("ongoing", [True, False])
 def test_foreign(conversation: Conversation, version: int, foreign: dict[str, Any], ongoing: bool) -> None:
@@ -266,18 +253,7 @@ def test_add_offsets(conversation: Conversation, version: int) -> None:
 
 
 @case("AddOffsetsToTxn")
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        {"producer_epoch": 1},
-        {"producer_epoch": -1},
-        {"producer_id": UNKNOWN_ID},
-        {"producer_id": -1},
-        {"transactional_id": "nobody"},
-        {"transactional_id": ""},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("foreign", FOREIGN_IDENTITIES, ids=str)
 def test_add_offsets_of_a_foreign_producer(conversation: Conversation, version: int, foreign: dict[str, Any]) -> None:
     group, producer = new_group(conversation), Transactional(conversation)
     producer.add_offsets(version, group, **foreign)

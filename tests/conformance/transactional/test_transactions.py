@@ -11,6 +11,7 @@ from tests.conformance.conversation import Conversation, case
 from tests.conformance.requests import produce
 from tests.conformance.transactions import (
     FLEXIBLE,
+    FOREIGN_IDENTITIES,
     LONG_ID,
     LONGER_ID,
     OF_CLIENTS,
@@ -186,19 +187,7 @@ def test_end_without_records(conversation: Conversation, version: int, committed
 
 
 @case("EndTxn")
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        {"producer_epoch": 1},
-        {"producer_epoch": -1},
-        {"producer_epoch": 32767},
-        {"producer_id": UNKNOWN_ID},
-        {"producer_id": -1},
-        {"transactional_id": "nobody"},
-        {"transactional_id": ""},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("foreign", FOREIGN_IDENTITIES, ids=str)
 def test_end_of_a_foreign_producer(conversation: Conversation, version: int, foreign: dict[str, Any]) -> None:
     topic = shared_topic(conversation)
     producer = Transactional(conversation)
