@@ -111,10 +111,10 @@ what is wanted. Client, gateway, Pulsar and Kafka share the cores of one machine
   is included: with 100 records a second, that counts.
 * **a second at most**: all cores of the machine, divided by what *all* processes need together. Where no core is idle,
   this is what binds the rate; elsewhere it is one process that uses a core, or the time of the way.
-* **without costs**: the rate at which all cores are busy if the gateway's CPU cost nothing, or only what the kernel
-  charges to it (*with the kernel's time only*), divided by the rate of the target beside it. Where this is below what
-  is wanted, no faster gateway reaches it on this machine. Where it is far above what is measured, cores are idle: the
-  time of the way binds.
+* **with no core idle**: the rate at which all cores are busy, divided by the rate of the target beside it. *with the
+  kernel's time only* and *without costs*: the same if the gateway's CPU were only what the kernel charges to it, or
+  nothing. Where the last one is below what is wanted, no faster gateway reaches it on this machine. Where they are far
+  above what is measured, cores are idle: the time of the way binds.
 * **by a single address**: the CPU of the gateway that forwards and of the leader, and of both if forwarding took only
   what the kernel charges for it; divided by that of a leader that clients reach directly.
 * **others**: other processes, and work of the kernel that it charges to no process.
