@@ -9,6 +9,8 @@ DIRECT_READ_BYTES = 32 * 1024
 """A frame with more bytes to come than this is read straight into its own buffer. Others are read with what follows."""
 FIRST_ALLOCATION_BYTES = 64 * 1024
 """A client's frame gets a buffer that doubles with what came of it: a length alone takes no memory."""
+MAX_FRAMES = 1_024
+"""The number of frames that are cut at once, where a limit is wanted. A frame of a few bytes takes a hundred."""
 NOT_A_FRAME = bytearray()
 """Stands for a length that is not allowed: behind it, the stream means nothing."""
 _LENGTH = Struct(">i")
@@ -22,18 +24,30 @@ class FrameReceiver:
     """
 
     __slots__ = (
-        "_filled", "_first_allocation_bytes", "_frame", "_is_direct", "_length", "_rest", "_shared", "max_frame_bytes",
+        "_filled", "_first_allocation_bytes", "_frame", "_is_direct", "_length", "_max_frames", "_rest", "_shared",
+        "has_uncut", "max_frame_bytes",
     )  # fmt: skip
 
     def __init__(
-        self, shared: memoryview, max_frame_bytes: int, first_allocation_bytes: int = FIRST_ALLOCATION_BYTES
+        self,
+        shared: memoryview,
+        max_frame_bytes: int,
+        first_allocation_bytes: int = FIRST_ALLOCATION_BYTES,
+        max_frames: int | None = None,
     ) -> None:
-        """``first_allocation_bytes``: what a frame may take at once because its length says so."""
+        """``first_allocation_bytes``: what a frame may take at once because its length says so.
+
+        With ``max_frames``, what follows so many frames is kept as it came. It is cut by `cut` with no data, which must
+        come before more is read.
+        """
         self.max_frame_bytes = max_frame_bytes
+        self._max_frames = max_frames
+        self.has_uncut = False
+        """There may be whole frames that have to be cut."""
         self._shared = shared
         self._first_allocation_bytes = first_allocation_bytes
         self._rest = b""
-        """A part of a length."""
+        """A part of a length, or what has to be cut."""
         self._frame: bytearray | None = None
         """The buffer of an incomplete frame, of which `_filled` bytes have come."""
         self._filled = self._length = 0
@@ -71,7 +85,11 @@ class FrameReceiver:
             data = memoryview(self._rest + data)
             self._rest = b""
         position, end, length_at = 0, len(data), _LENGTH.unpack_from
+        self.has_uncut = False
         while end - position >= LENGTH_BYTES:
+            if len(frames) == self._max_frames:
+                self.has_uncut = True
+                break
             (length,) = length_at(data, position)
             if not 0 < length <= self.max_frame_bytes:
                 return [*frames, NOT_A_FRAME]
@@ -87,7 +105,7 @@ class FrameReceiver:
 
     def clear(self) -> None:
         """The stream has ended: give back what is kept of an incomplete frame."""
-        self._rest, self._frame = b"", None
+        self._rest, self._frame, self.has_uncut = b"", None, False
 
     def _begin(self, length: int, head: memoryview) -> None:
         """Keep the head of an incomplete frame."""

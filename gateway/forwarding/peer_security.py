@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from gateway.config.gateway_config import FORWARDING_LISTENER, ForwardingSection
 from gateway.observability.metrics import Metrics
 from gateway.transport.certificates import Certificates
-from gateway.transport.tls import READ_BUFFER_BYTES, TlsConnection
+from gateway.transport.tls import READ_BUFFER_BYTES, Carried, TlsConnection
 
 
 class PeerNames:
@@ -43,11 +42,11 @@ class PeerSecurity:
         await self._certificates.renew()
 
     def secured(
-        self, link: asyncio.BufferedProtocol, on_refused: Callable[[str], None], timeout_s: float
+        self, link: Carried, on_refused: Callable[[str], None], timeout_s: float
     ) -> TlsConnection:
         """The protocol for the link's socket. `on_refused` gets the reason if the connection fails."""
 
-        def carry(tls: TlsConnection) -> asyncio.BufferedProtocol | None:
+        def carry(tls: TlsConnection) -> Carried | None:
             return link if self._names.is_of_peer(tls.certificate) else None
 
         return TlsConnection(

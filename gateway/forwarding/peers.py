@@ -22,6 +22,7 @@ from gateway.fleet.listener import FleetListener
 from gateway.fleet.view import ClusterFleet
 from gateway.forwarding.peer_security import PeerSecurity
 from gateway.forwarding.silence import enable_keepalive, is_silent, limit_unacknowledged_time
+from gateway.transport.tls import Carried
 from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
 from protocol.proxy.header import Endpoint, encode_gateway_header, encode_proxy_header
@@ -47,7 +48,7 @@ OnAnswer = Callable[[bytearray | None], None]
 """Gets the answer's frame without its length, or None if the peer is lost."""
 
 
-class PeerLink(asyncio.BufferedProtocol):
+class PeerLink(Carried):
     """One client's connection to one leader, or this gateway's own. A lost link stays lost."""
 
     def __init__(

@@ -20,13 +20,15 @@ from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import ANONYMOUS, GATEWAY, Client, Listener, Principal
 from gateway.transport.proxy import AwaitedProxyHeader
-from protocol.framing import FrameReceiver
+from gateway.transport.tls import Carried
+from protocol.framing import MAX_FRAMES, FrameReceiver
 from protocol.kafka.buffers import Buffer
 from protocol.proxy.header import MalformedProxyHeaderError, ProxyHeader
 
 READ_BUFFER_BYTES = 256 * 1024
 SHORT_READ_BYTES = 4_096
-"""Read size while memory is short: even a connection that is about to be paused may read once."""
+"""The size of a read before the login, while what is read has to wait, and while memory is short: then even a
+connection that is about to be paused may read once."""
 WRITE_HIGH_BYTES = 256 * 1024
 
 log = SparseLog(structlog.get_logger(), lines=LINES_PER_S)
@@ -50,7 +52,7 @@ def _nothing_to_end(reason: str) -> None:
     """The connection is already closed."""
 
 
-class KafkaConnection(asyncio.BufferedProtocol):
+class KafkaConnection(Carried):
     """Reads frames for its pipeline, and writes the pipeline's answers."""
 
     def __init__(
@@ -79,10 +81,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_peer = listener.name == FORWARDING_LISTENER
         context = owner.dispatcher.context(self._client, listener, GATEWAY if self._is_peer else ANONYMOUS)
         login = None if logins is None else LoginSession(logins, owner.dispatcher, context)
-        self._has_to_log_in = login is not None
+        self.has_to_log_in = login is not None
         max_frame_bytes = owner.limits.max_request_bytes
         self._receiver = FrameReceiver(
-            owner.read_buffer, min(MAX_FRAME_BYTES, max_frame_bytes) if self._has_to_log_in else max_frame_bytes
+            owner.read_buffer,
+            min(MAX_FRAME_BYTES, max_frame_bytes) if self.has_to_log_in else max_frame_bytes,
+            max_frames=MAX_FRAMES,
         )
         self._pipeline = Pipeline(owner, context, self, answers_in_order=answers_in_order, login=login)
         self._is_new = is_new and not self._is_peer
@@ -93,7 +97,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.accepts_answers = False
         """The connection is open, and its client reads."""
         self._write_paused = False
-        self._reading = True
+        self.is_reading = True
+        self._cuts_soon = False
+        """`_cut_more` will be called."""
+        self._max_request_bytes = max_frame_bytes
         self._ended_by_client = False
         self._is_finishing = False
         """What the client sends is dropped: it has to send it again, to another gateway."""
@@ -116,7 +123,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._loop.call_soon(self.regulate_reading)  # reading begins after this call
         if self._proxy_header is None and self._connects_too_often():
             return
-        if self._has_to_log_in:
+        if self.has_to_log_in:
             self._await_login()
 
     def _connects_too_often(self) -> bool:
@@ -150,9 +157,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.end("too many connections without login")
 
     def logged_in(self) -> None:
-        self._has_to_log_in = False
-        self._receiver.max_frame_bytes = self._owner.limits.max_request_bytes
+        self.has_to_log_in = False
+        self._receiver.max_frame_bytes = self._max_request_bytes
         self._forget_login()
+
+    def limit_requests(self, size_bytes: int) -> None:
+        self._max_request_bytes = min(size_bytes, self._owner.limits.max_request_bytes)
+        if not self.has_to_log_in:
+            self._receiver.max_frame_bytes = self._max_request_bytes
 
     def _forget_login(self) -> None:
         self._owner.arrivals.holds(self, 0)
@@ -172,8 +184,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
     # Reading
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        buffer = self._receiver.get_buffer()
-        return buffer[:SHORT_READ_BYTES] if self._pipeline.memory.budget.is_short else buffer
+        buffer, pipeline = self._receiver.get_buffer(), self._pipeline
+        if self.has_to_log_in or pipeline.memory.budget.is_short or pipeline.is_blocked:
+            return buffer[:SHORT_READ_BYTES]
+        return buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -225,14 +239,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self.end("no TLS" if tls is None else "client certificate not accepted")
                 return False
             self.become(principal, header.authority, self._client.address)
-        if self._has_to_log_in:
+        if self.has_to_log_in:
             self._arrive()
         return self._transport is not None and not self._transport.is_closing()
 
     def regulate_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        want = not self._pipeline.has_backlog and self._pipeline.ending is None
+        want = not (self._pipeline.has_backlog or self._pipeline.ending or self._has_enough())
         if self._is_finishing:  # with unread data, the system would reset the connection, and discard the answers
             want = True
         elif want:  # the header of another gateway says which budget counts
@@ -240,13 +254,44 @@ class KafkaConnection(asyncio.BufferedProtocol):
             want = awaits_gateway or self._pipeline.memory.budget.may_read(self)
         else:
             self._pipeline.memory.budget.forget(self)  # others may read while this connection works
-        if want == self._reading:
+        if want == self.is_reading:
             return
-        self._reading = want
+        self.is_reading = want
         if want:
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
+
+    def _has_enough(self) -> bool:
+        """What has come of the next requests has to begin, or to be cut into requests, before more is read."""
+        receiver = self._receiver
+        if receiver.has_uncut:
+            if not self._cuts_soon:
+                self._cuts_soon = True
+                self._loop.call_soon(self._cut_more)
+            return True
+        return receiver.mid_frame and self._pipeline.is_blocked
+
+    def _cut_more(self) -> None:
+        self._cuts_soon = False
+        if self._transport is None or self._transport.is_closing() or self._is_finishing:
+            return
+        if self._receiver.has_uncut and not self._pipeline.has_backlog:
+            self._pipeline.take(self._receiver.cut(memoryview(b"")))
+            self._pipeline.run()
+
+    def give_up_what_waits(self, since_s: float) -> bool:
+        """While memory is short, close a connection with requests that have waited for its own client since then."""
+        pipeline = self._pipeline
+        gives_up = (
+            self.last_activity < since_s
+            and pipeline.memory.budget.is_short
+            and pipeline.is_blocked
+            and (pipeline.has_backlog or self._receiver.mid_frame)
+        )
+        if gives_up:
+            self.abort("requests wait for their client while memory is short")
+        return gives_up
 
     # Writing
 
@@ -266,7 +311,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.end("end of stream")
 
     def progressed(self) -> None:
-        if self._has_to_log_in:
+        if self.has_to_log_in:
             self._owner.arrivals.holds(self, self._pipeline.memory.request_bytes)
         self.regulate_reading()
 
@@ -296,7 +341,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     @property
     def idle(self) -> bool:
         """No request of this client waits or is being handled."""
-        return self._pipeline.idle
+        return self._pipeline.idle and not self._receiver.has_uncut
 
     @property
     def mid_frame(self) -> bool:
@@ -312,7 +357,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def finish(self, reason: str) -> None:
         """Close the connection when the requests that have begun are answered, and begin no others."""
         self._pipeline.finish(reason)
-        if self.idle:  # also a client that is muted, or does not read: what it has sent has not begun
+        if self._pipeline.idle:  # also a client that is muted, or does not read: what it has sent has not begun
             self.end(reason)
         else:
             self._is_finishing = True
@@ -344,7 +389,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.accepts_answers = False
-        self._has_to_log_in = False
+        self.has_to_log_in = False
         self._forget_login()
         self._owner.unread_changed(self, 0)
         self._receiver.clear()

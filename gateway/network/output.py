@@ -12,6 +12,8 @@ class Output(Protocol):
 
     accepts_answers: bool
     """The connection is open, and its client reads."""
+    is_reading: bool
+    """The connection reads what the client sends."""
 
     def write(self, buffers: list[Buffer]) -> None: ...
 
@@ -21,6 +23,9 @@ class Output(Protocol):
     def logged_in(self) -> None:
         """The client has logged in: the limits for unauthenticated clients no longer apply."""
 
+    def limit_requests(self, size_bytes: int) -> None:
+        """No request of the client may be larger."""
+
     def end(self, reason: str, **facts: Any) -> None: ...
 
 
@@ -28,11 +33,15 @@ class Gone:
     """Replaces a lost connection: the pipeline would keep the connection in memory until the garbage collector runs."""
 
     accepts_answers = False
+    is_reading = True
+    """There is nothing to regulate."""
 
     def write(self, buffers: list[Buffer]) -> None: ...
 
     def progressed(self) -> None: ...
 
     def logged_in(self) -> None: ...
+
+    def limit_requests(self, size_bytes: int) -> None: ...
 
     def end(self, reason: str, **facts: Any) -> None: ...

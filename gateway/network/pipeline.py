@@ -84,6 +84,17 @@ class Pipeline:
         return self._backlog.has_unexpected
 
     @property
+    def is_blocked(self) -> bool:
+        """The next request waits for the client: it has to read, or is throttled, or waits for its last answer itself,
+        such as that of a fetch. Kafka reads nothing meanwhile."""
+        places = self._answers.places
+        return (
+            self._muted is not None
+            or not self._output.accepts_answers
+            or (bool(places) and self._answers_in_order and not places[-1].api.pipelined)
+        )
+
+    @property
     def nothing_waits(self) -> bool:
         """No request waits behind those that have begun."""
         return not self._backlog
@@ -217,6 +228,8 @@ class Pipeline:
             return
         if not self._is_peer:
             self.memory.move_to(self._host.requests_of(served))
+            limits = served.cluster.config.limits
+            self._output.limit_requests(max(limits.requests_budget_bytes, limits.max_control_request_bytes))
         dispatcher, context = self._host.dispatcher, self._context
         self._context = dispatcher.context(context.client, context.listener, context.principal, served)
         self._handler.close()
@@ -330,9 +343,11 @@ class Pipeline:
             self._output.end(self.ending)
 
     def written_later(self) -> None:
-        """Answers were written: requests that waited for them may run."""
+        """Answers were written: requests that waited for them may run, or be read."""
         if self._backlog:
             self.run()
+        elif not self._output.is_reading:
+            self._output.progressed()
 
     # The end
 

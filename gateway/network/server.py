@@ -21,7 +21,7 @@ from gateway.login.certificate_names import CertificateNames
 from gateway.login.service import LoginService
 from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection
-from gateway.network.request_budget import RequestBudget
+from gateway.network.request_budget import RECEIVE_S, RequestBudget
 from gateway.network.turns import Turns
 from gateway.observability.metrics import Metrics, Tally
 from gateway.requests.cluster import Cluster, Unread
@@ -224,10 +224,13 @@ class KafkaServer:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
-            deadline = asyncio.get_running_loop().time() - self.limits.connection_idle_ms / 1000
+            now_s = asyncio.get_running_loop().time()
             for connection in tuple(self._connections):
-                if connection.last_activity < deadline:
+                if connection.last_activity < now_s - self.limits.connection_idle_ms / 1000:
                     connection.close("idle")
+            for connection in sorted(self._connections, key=lambda each: each.last_activity):
+                if connection.give_up_what_waits(now_s - RECEIVE_S):
+                    await asyncio.sleep(0)  # so that the next one knows what memory there is
 
 
 def _carried(

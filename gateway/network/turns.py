@@ -1,8 +1,8 @@
 """Decides whose requests the event loop runs, so that a flood of one client, or of one cluster, blocks no others.
 
-A connection runs requests for one slice, then all others get their turn. The same bound holds for each of several
-clusters: in one turn of the event loop all its connections together run requests for one slice. Connections that no
-cluster has admitted yet share one slice as well, for their TLS handshakes and logins.
+A connection runs requests for one slice, then all others get their turn. All connections together run requests for
+TURN_S in one turn of the event loop. With several clusters, the connections of each one share one slice. Connections
+that no cluster has admitted yet share one slice as well, for their TLS handshakes and logins.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from typing import Protocol
 
 SLICE_S = 0.005
 """A request that began within the slice may end after it."""
+TURN_S = 0.02
+"""The time of all connections in one turn: leases, and what Pulsar sends, wait no longer for their requests."""
+COUNTED_S = 0.002
+"""The event loop is asked for the next turn when requests have taken this time: it would wake up for nothing before."""
 CLUSTER_SLICE_S = 0.0003
 """The slice of a cluster, if there are several. The first request of another cluster waits for the turn to end."""
 SHARED_SLICE_S = 0.0001
@@ -36,7 +40,7 @@ class Turns:
     """The turns of all connections. Any number but UNAUTHENTICATED identifies a cluster, if it is its own."""
 
     def __init__(self, *, by_cluster: bool, now_s: Callable[[], float] = perf_counter) -> None:
-        """Without `by_cluster`, only single connections and the unauthenticated clients are bounded, not clusters."""
+        """With `by_cluster`, the connections of each cluster are bounded together, otherwise those of all clients."""
         self.now_s = now_s
         self.by_cluster = by_cluster
         self._slice_s = CLUSTER_SLICE_S if by_cluster else SLICE_S
@@ -50,18 +54,19 @@ class Turns:
 
     def left_s(self, cluster: int) -> float:
         """How long requests of the cluster may run now. 0: call `wait`, because it has used its slice, or waits."""
+        used_s = self._used_s.get(cluster, 0.0)
         if not (self.by_cluster or cluster == UNAUTHENTICATED):
-            return self._slice_s
+            return SLICE_S if used_s < TURN_S else 0.0
         if cluster in self._waiting:
             return 0.0
-        return max(0.0, self._slice_s - self._used_s.get(cluster, 0.0))
+        return max(0.0, self._slice_s - used_s)
 
     def ran(self, cluster: int, seconds: float) -> None:
         """Count the time that requests of the cluster have taken."""
-        self._used_s[cluster] = self._used_s.get(cluster, 0.0) + seconds
+        used_s = self._used_s[cluster] = self._used_s.get(cluster, 0.0) + seconds
         if cluster != self._latest and self.by_cluster and cluster != UNAUTHENTICATED:
             self._share(cluster)
-        if self.by_cluster or cluster == UNAUTHENTICATED:
+        if self.by_cluster or cluster == UNAUTHENTICATED or used_s > COUNTED_S:
             self._expect_next()
 
     def wait(self, cluster: int, run: Callable[[float], None]) -> None:
@@ -73,13 +78,11 @@ class Turns:
         self._expect_next()
 
     def run(self, connection: HasCluster, step: Callable[..., None], *arguments: object) -> None:
-        """Run a step of a connection now, or when its cluster has its turn. Without `by_cluster` always now.
+        """Run a step of a connection now, or when its cluster has its turn.
 
         A connection may get another cluster while it waits. The time of requests that the step runs is counted by them.
         """
-        if not self.by_cluster:
-            step(*arguments)
-        elif self.left_s(connection.cluster) > 0:
+        if self.left_s(connection.cluster) > 0:
             self._run_timed(connection.cluster, step, arguments)
         else:
             self.wait(connection.cluster, lambda _: self._run_timed(connection.cluster, step, arguments))
@@ -112,7 +115,11 @@ class Turns:
         if self._waiting:
             self._expect_next()
         for cluster, runs in tuple(self._waiting.items()):
-            while runs and (left_s := self._slice_s - self._used_s.get(cluster, 0.0)) > 0:
-                runs.popleft()(left_s)
+            limit_s = self._slice_s if self.by_cluster or cluster == UNAUTHENTICATED else TURN_S
+            for _ in range(len(runs)):  # who has to wait again waits for the next turn
+                left_s = limit_s - self._used_s.get(cluster, 0.0)
+                if left_s <= 0:
+                    break
+                runs.popleft()(min(left_s, self._slice_s))
             if not runs:
                 del self._waiting[cluster]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
@@ -21,6 +22,10 @@ from protocol.proxy.header import MalformedProxyHeaderError
 READ_BUFFER_BYTES = 256 * 1024
 RECORD_BYTES = 17 * 1024
 """The size of the largest record: with fewer bytes, it is possible that nothing can be decrypted."""
+MAX_SILENT_BYTES = 2 * RECORD_BYTES
+"""The size of records without data, such as those for new keys (TLS 1.3), that may follow each other."""
+STEP_S = 0.005
+"""The time after which decryption goes on in the next turn of the event loop."""
 ENCRYPT_BYTES = 256 * 1024
 """The number of bytes encrypted in one step, because these bytes are in memory twice."""
 
@@ -43,6 +48,13 @@ class Watcher(Protocol):
     def refused(self, reason: str, address: str, **facts: Any) -> None: ...
 
 
+class Carried(asyncio.BufferedProtocol):
+    """A connection that TLS carries."""
+
+    has_to_log_in = False
+    """The client has not logged in yet."""
+
+
 class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     """The protocol of the socket's transport, and the transport of the connection that is carried."""
 
@@ -50,7 +62,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self,
         context: ssl.SSLContext,
         read_buffer: memoryview,
-        carry: Callable[[TlsConnection], asyncio.BufferedProtocol | None],
+        carry: Callable[[TlsConnection], Carried | None],
         watcher: Watcher,
         *,
         timeout_s: float,
@@ -75,9 +87,15 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._host: str | None = None
         """The host that is counted by the watcher, until the handshake is done."""
         self._raw: asyncio.Transport | None = None
-        self._carried: asyncio.BufferedProtocol | None = None
+        self._carried: Carried | None = None
         self._is_refused = False
         self._waits_for_turn = False
+        self._received = memoryview(b"")
+        """Data that is not decrypted yet."""
+        self._silent_bytes = 0
+        """The size of the latest records without data."""
+        self._step_ends_s: float | None = None
+        """Set when the step takes its first data."""
         self._reading = True
         self._takes_answers = True
         self._ended = False
@@ -110,11 +128,19 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         data = self._read_buffer[:nbytes]
         if self._proxy_header is not None:
             data = self._after_proxy_header(self._proxy_header, data)
-        self._incoming.write(data)
-        self._advance()
+        if self._carried is None:
+            self._incoming.write(data)
+            self._advance()
+            return
+        self._received = data if not self._received else memoryview(b"".join((self._received, data)))
+        self._go_on(self._carried)
+        if self._received:  # others will read into the same buffer
+            self._received = memoryview(bytes(self._received))
 
     def eof_received(self) -> bool:
+        self._incoming.write(self._received)
         self._incoming.write_eof()
+        self._received = memoryview(b"")
         return self._end_of_stream()
 
     def pause_writing(self) -> None:
@@ -176,10 +202,15 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._watcher.left(self._host)
             self._host = None
 
-    def _advance(self) -> None:
-        if self._carried is not None:
+    def _go_on(self, carried: Carried) -> None:
+        if carried.has_to_log_in:
+            self._advance()
+        else:
             self._decrypt()
-        elif not self._waits_for_turn:
+
+    def _advance(self) -> None:
+        """All clients that have not logged in share one slice of a turn."""
+        if not self._waits_for_turn:
             self._waits_for_turn = True
             self._watcher.take_turn(self._take_turn)
             if self._waits_for_turn and self._raw is not None:
@@ -191,7 +222,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             return
         if self._reading and self._takes_answers:
             self._raw.resume_reading()
-        if self._shake_hands():
+        if self._carried is not None or self._shake_hands():
             self._decrypt()
 
     def _shake_hands(self) -> bool:
@@ -232,6 +263,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     # Reading
 
     def _decrypt(self) -> None:
+        self._step_ends_s = None
         while self._reading and self._carried is not None and not self.is_closing():
             buffer = cast(memoryview, self._carried.get_buffer(-1))
             size = self._read(buffer)
@@ -240,23 +272,45 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             if size < len(buffer):
                 break
         self._flush()  # TLS 1.3 may have its own answers to send
+        if self._received and self._reading and self._raw is not None:  # the step took too long
+            self._raw.pause_reading()
+            self._loop.call_soon(self._resume)
 
     def _read(self, buffer: memoryview) -> int:
         """Decrypt into the buffer; returns the number of bytes."""
         filled = 0
         try:
             while filled < len(buffer):
-                size = self._ssl.read(len(buffer) - filled, cast(Any, buffer[filled:]))
+                try:
+                    size = self._ssl.read(len(buffer) - filled, cast(Any, buffer[filled:]))
+                except ssl.SSLWantReadError:
+                    if not self._take_next():
+                        break
+                    continue
                 if not size:
                     raise ssl.SSLZeroReturnError
                 filled += cast(int, size)
-        except ssl.SSLWantReadError:
-            pass
+                self._silent_bytes = 0
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             self._loop.call_soon(self._client_has_ended)  # after the data that the client has sent
         except ssl.SSLError as error:
             self._loop.call_soon(self._broken, error)
         return filled
+
+    def _take_next(self) -> bool:
+        """Take the next record, or more small ones. A record without data may take as much time as one with data."""
+        now_s = time.perf_counter()
+        if self._step_ends_s is None:
+            self._step_ends_s = now_s + STEP_S
+        if not self._received or now_s > self._step_ends_s:
+            return False
+        if self._silent_bytes > MAX_SILENT_BYTES:
+            self._received = memoryview(b"")
+            self._loop.call_soon(self._refuse, "TLS without data")
+            return False
+        self._silent_bytes += self._incoming.write(self._received[:RECORD_BYTES])
+        self._received = self._received[RECORD_BYTES:]
+        return True
 
     def _client_has_ended(self) -> None:
         if not self._end_of_stream():
@@ -288,8 +342,10 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         """Data that was already received comes first."""
         if self._raw is None or not self._reading or self.is_closing():
             return
-        self._decrypt()
-        if self._reading and self._takes_answers and not self.is_closing():
+        if self._carried is not None:
+            self._go_on(self._carried)
+        may_read = self._reading and self._takes_answers and not (self._received or self._waits_for_turn)
+        if may_read and not self.is_closing():
             self._raw.resume_reading()
 
     def is_reading(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -32,12 +33,15 @@ def cluster(**limits: int) -> Cluster:
 
 
 LISTENER = Listener("")
+ALONE = (b"n", b"a")
+PIPELINED = replace(API_VERSIONS, pipelined=True)
 
 class FakeDispatcher:
     """A frame is a letter that says how it is handled, then a number; the answer repeats the number.
 
-    n now, f later, w later and without the request, s behind a preparation, p later and behind a preparation, 0 no
-    answer; m malformed, c closes, d a defect. All but n are pipelined and may be expected, each behind any other. A
+    n now, f later, a later, w later and without the request, s behind a preparation, p later and behind a preparation,
+    0 no answer; m malformed, c closes, d a defect. All but n and a are pipelined and may be expected, each behind any
+    other. A
     frame that ends with L is decoded in a thread, an answer that ends with E is encoded in one.
     """
 
@@ -71,7 +75,8 @@ class FakeDispatcher:
             raise MalformedRequest("m")
         if frame[:1] == b"u":
             raise UnsupportedRequest("u")
-        return Call(API_VERSIONS, 0, 0, None, cast(Any, frame.decode(errors="replace")), context)
+        api = API_VERSIONS if frame.startswith(ALONE) else PIPELINED
+        return Call(api, 0, 0, None, cast(Any, frame.decode(errors="replace")), context)
 
     def is_large(self, frame: bytearray) -> bool:
         return frame[-1:] == b"L"
@@ -91,10 +96,10 @@ class FakeDispatcher:
         return [] if response is None else [f"{response};".encode()]
 
     def is_pipelined(self, frame: bytearray, before: object) -> bool:
-        return not frame.startswith(b"n")
+        return not frame.startswith(ALONE)
 
     def may_be_expected(self, frame: bytearray, before: object) -> bool:
-        return not frame.startswith(b"n")
+        return not frame.startswith(ALONE)
 
     def expect(self, call: Call) -> None:
         self.expected.append(cast(str, call.request)[1:].rstrip())
@@ -108,10 +113,10 @@ class FakeDispatcher:
         self.begun.append(number)
         if kind in "sp":
             return Reply.after(self._serially(kind, number))
-        if kind in "fw":
+        if kind in "fwa":
             future = self.futures[number] = asyncio.get_running_loop().create_future()
             reply = Reply.later(future)
-            reply.needs_request = kind == "f"
+            reply.needs_request = kind != "w"
             return reply
         if kind == "c":
             raise ClosesConnection("closes")

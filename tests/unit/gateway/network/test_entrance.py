@@ -319,3 +319,21 @@ async def test_a_connection_that_is_finished_before_its_cluster_is_open_is_close
     assert transport.closing
     assert scene.dispatcher.begun == []
     connection.connection_lost(None)
+
+
+async def test_no_request_is_larger_than_the_share_of_its_cluster() -> None:
+    """It would take the memory of the others while it is received."""
+    scene = Scene(requests_budget_bytes=6 * MIB)
+    connection, transport = scene.connect()
+    feed(connection, frame("n1"))
+    scene.entrance.opened.set_result(scene.served)
+    await let_callbacks_run()
+    feed(connection, (5 * MIB).to_bytes(4, "big"))
+    assert not transport.closing
+    connection.connection_lost(None)
+    connection, transport = scene.connect()
+    feed(connection, frame("n1"))
+    await let_callbacks_run()
+    feed(connection, (7 * MIB).to_bytes(4, "big"))
+    assert transport.closing
+    connection.connection_lost(None)

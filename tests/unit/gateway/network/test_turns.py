@@ -14,6 +14,7 @@ from gateway.network.turns import (
     SHARED_FOR_S,
     SHARED_SLICE_S,
     SLICE_S,
+    TURN_S,
     UNAUTHENTICATED,
     Turns,
 )
@@ -25,7 +26,9 @@ from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.network.connection_harness import FakeDispatcher, FakeServer, FakeTransport, cluster, frame
 
 REQUEST_S = 0.00005
-SLICE, CLUSTER_SLICE, SHARED_SLICE = (round(each / REQUEST_S) for each in (SLICE_S, CLUSTER_SLICE_S, SHARED_SLICE_S))
+SLICE, CLUSTER_SLICE, SHARED_SLICE, TURN = (
+    round(each / REQUEST_S) for each in (SLICE_S, CLUSTER_SLICE_S, SHARED_SLICE_S, TURN_S)
+)
 """Requests."""
 FLOOD, QUIET = "flood", "quiet"
 
@@ -108,6 +111,20 @@ async def test_a_connection_that_asks_for_much_lets_the_others_ask() -> None:
         await turn()
         assert before < flood.answered <= before + SLICE + 1
     assert flood.transport.written == b"".join(b"%d;" % number for number in range(count)) and flood.transport.reading
+
+
+async def test_the_connections_of_all_clients_share_a_turn() -> None:
+    scene = Scene(by_cluster=False)
+    floods = [await scene.connect(str(number)) for number in range(50)]
+    for flood in floods:
+        flood.feed(*(["n0"] * SLICE))  # all in one turn of the event loop
+    in_a_turn = [sum(flood.answered for flood in floods)]
+    while in_a_turn[-1]:
+        before = sum(flood.answered for flood in floods)
+        await turn()
+        in_a_turn.append(sum(flood.answered for flood in floods) - before)
+    assert max(in_a_turn) <= TURN + len(floods)
+    assert sum(in_a_turn) == len(floods) * (SLICE + 1)  # connecting is one, too
 
 
 async def test_the_connections_of_a_cluster_share_its_slice() -> None:

@@ -7,7 +7,8 @@ import ctypes
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,14 +107,16 @@ class HandMadeClient:
             except ssl.SSLWantReadError:
                 self.incoming.write(await self._loop.sock_recv(self.socket, 65_536))
 
-    async def ask_for_new_keys(self, most: int, enough: asyncio.Event) -> None:
-        """Repeatedly; the server must answer each with new keys of its own."""
+    async def ask_for_new_keys(self, most: int, enough: asyncio.Event, data: bytes = b"") -> None:
+        """Repeatedly; the server must answer each with new keys of its own. Some come with data."""
         pointer = ctypes.c_void_p.from_address(id(self.tls._sslobj) + POINTER_TO_SSL)  # type: ignore[attr-defined]
         update = ctypes.CDLL("libssl.so.3").SSL_key_update
         update.argtypes = [ctypes.c_void_p, ctypes.c_int]
         for asked in range(most):
             assert update(pointer, UPDATE_REQUESTED) == 1
             self.tls.write(b"")
+            if asked % 500 == 499 and data:
+                self.tls.write(data)
             if asked % 1_000 == 999:
                 await self.flush()
             if enough.is_set():
@@ -197,7 +200,7 @@ async def test_new_keys_are_not_answered_without_end(lab: Lab) -> None:
     await client.echoed(b"x")
     (carried,) = lab.carried
     carried.tls.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
-    flooding = asyncio.create_task(client.ask_for_new_keys(100_000, carried.paused))
+    flooding = asyncio.create_task(client.ask_for_new_keys(100_000, carried.paused, b"x"))
     await asyncio.wait_for(carried.paused.wait(), TIMEOUT_S)
     assert not cast(asyncio.Transport, carried.tls._raw).is_reading()
     taking = asyncio.create_task(client.take_all())
@@ -206,7 +209,61 @@ async def test_new_keys_are_not_answered_without_end(lab: Lab) -> None:
         await asyncio.sleep(0.01)
     assert cast(asyncio.Transport, carried.tls._raw).is_reading()
     taking.cancel()
-    assert await asyncio.wait_for(client.echoed(b"y"), TIMEOUT_S) == b"y"
+    assert set(await asyncio.wait_for(client.echoed(b"y"), TIMEOUT_S)) <= set(b"xy")
+
+
+async def test_new_keys_without_data_end_the_connection(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = HandMadeClient(lab)
+    await client.shake_hands()
+    await client.echoed(b"x")
+    (carried,) = lab.carried
+    taken, take_next = 0, carried.tls._take_next
+
+    def counting() -> bool:
+        nonlocal taken
+        taken += 1
+        return take_next()
+
+    monkeypatch.setattr(carried.tls, "_take_next", counting)
+    with suppress(ConnectionError):
+        await client.ask_for_new_keys(20_000, carried.lost)
+    await asyncio.wait_for(carried.lost.wait(), TIMEOUT_S)
+    assert lab.closed("TLS without data") == 1
+    assert taken * RECORD_BYTES < 30 * 20_000, "most keys were not made"
+
+
+async def test_records_of_clients_without_login_take_turns(lab: Lab) -> None:
+    client = HandMadeClient(lab)
+    await client.shake_hands()
+    await client.echoed(b"x")
+    (carried,) = lab.carried
+    carried.has_to_log_in = True
+    waiting: list[Callable[[], None]] = []
+    cast(Any, carried.tls._watcher).take_turn = waiting.append
+    client.tls.write(b"y")
+    await client.flush()
+    async with asyncio.timeout(TIMEOUT_S):
+        while not waiting:
+            await asyncio.sleep(0.01)
+    raw = cast(asyncio.Transport, carried.tls._raw)
+    assert carried.received == b"x" and not raw.is_reading()
+    waiting.pop()()
+    assert carried.received == b"xy" and raw.is_reading()
+
+
+async def test_decryption_that_takes_long_goes_on_in_later_turns(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.transport.tls.STEP_S", 0.0)
+    client = HandMadeClient(lab)
+    await client.shake_hands()
+    sent = bytes(range(256)) * 2_000
+    client.tls.write(sent)
+    taking = asyncio.create_task(client.take_all())
+    await client.flush()
+    async with asyncio.timeout(TIMEOUT_S):
+        while not lab.carried or len(lab.carried[0].received) < len(sent):
+            await asyncio.sleep(0.01)
+    taking.cancel()
+    assert lab.carried[0].received == sent
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -25,7 +25,7 @@ from gateway.observability.metrics import Metrics
 from gateway.requests.context import ANONYMOUS, MAX_NAME_BYTES, Principal
 from gateway.transport.certificates import Certificates, InvalidCertificate
 from gateway.transport.proxy import AwaitedProxyHeader
-from gateway.transport.tls import TlsConnection
+from gateway.transport.tls import Carried, TlsConnection
 from tests.unit.gateway.network.connection_harness import FakeTransport
 
 HOST = "127.0.0.1"
@@ -34,7 +34,7 @@ TIMEOUT_S = 20.0
 CLIENTS = 10
 
 
-class Echo(asyncio.BufferedProtocol):
+class Echo(Carried):
     """The connection above TLS: sends everything back, repeated `times` times."""
 
     def __init__(self, tls: TlsConnection, times: int) -> None:
