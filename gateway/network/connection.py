@@ -246,7 +246,7 @@ class KafkaConnection(Carried):
     def regulate_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        want = not (self._pipeline.has_backlog or self._pipeline.ending or self._has_enough())
+        want = not (self._pipeline.has_backlog or self._pipeline.ending or self._has_enough)
         if self._is_finishing:  # with unread data, the system would reset the connection, and discard the answers
             want = True
         elif want:  # the header of another gateway says which budget counts
@@ -262,15 +262,18 @@ class KafkaConnection(Carried):
         else:
             self._transport.pause_reading()
 
+    @property
     def _has_enough(self) -> bool:
         """What has come of the next requests has to begin, or to be cut into requests, before more is read."""
         receiver = self._receiver
+        if not receiver.mid_frame:
+            return False
         if receiver.has_uncut:
             if not self._cuts_soon:
                 self._cuts_soon = True
                 self._loop.call_soon(self._cut_more)
             return True
-        return receiver.mid_frame and self._pipeline.is_blocked
+        return self._pipeline.is_blocked
 
     def _cut_more(self) -> None:
         self._cuts_soon = False

@@ -49,24 +49,32 @@ class Turns:
         self._shared_until_s = 0.0
         self._used_s: dict[int, float] = {}
         """The seconds that each cluster has used in this turn of the event loop."""
+        self._all_s = 0.0
+        """The same of all clients, without `by_cluster`."""
         self._waiting: dict[int, deque[Callable[[float], None]]] = {}
         self._next: asyncio.Handle | None = None
 
     def left_s(self, cluster: int) -> float:
         """How long requests of the cluster may run now. 0: call `wait`, because it has used its slice, or waits."""
-        used_s = self._used_s.get(cluster, 0.0)
         if not (self.by_cluster or cluster == UNAUTHENTICATED):
-            return SLICE_S if used_s < TURN_S else 0.0
+            return SLICE_S if self._all_s < TURN_S else 0.0
         if cluster in self._waiting:
             return 0.0
-        return max(0.0, self._slice_s - used_s)
+        return max(0.0, self._slice_s - self._used_s.get(cluster, 0.0))
 
     def ran(self, cluster: int, seconds: float) -> None:
         """Count the time that requests of the cluster have taken."""
-        used_s = self._used_s[cluster] = self._used_s.get(cluster, 0.0) + seconds
-        if cluster != self._latest and self.by_cluster and cluster != UNAUTHENTICATED:
+        if not (self.by_cluster or cluster == UNAUTHENTICATED):
+            self._ran_until(self._all_s + seconds)
+            return
+        self._used_s[cluster] = self._used_s.get(cluster, 0.0) + seconds
+        if cluster not in (self._latest, UNAUTHENTICATED):
             self._share(cluster)
-        if self.by_cluster or cluster == UNAUTHENTICATED or used_s > COUNTED_S:
+        self._expect_next()
+
+    def _ran_until(self, all_s: float) -> None:
+        self._all_s = all_s
+        if all_s > COUNTED_S:
             self._expect_next()
 
     def wait(self, cluster: int, run: Callable[[float], None]) -> None:
@@ -82,7 +90,11 @@ class Turns:
 
         A connection may get another cluster while it waits. The time of requests that the step runs is counted by them.
         """
-        if self.left_s(connection.cluster) > 0:
+        if not self.by_cluster and self._all_s < TURN_S:
+            before_s = self.now_s() - self._all_s
+            step(*arguments)
+            self._ran_until(self.now_s() - before_s)
+        elif self.left_s(connection.cluster) > 0:
             self._run_timed(connection.cluster, step, arguments)
         else:
             self.wait(connection.cluster, lambda _: self._run_timed(connection.cluster, step, arguments))
@@ -100,6 +112,12 @@ class Turns:
             self._slice_s = min(self._slice_s, SHARED_SLICE_S)
         self._latest = cluster
 
+    def _left_of_turn_s(self, cluster: int) -> float:
+        """As `left_s`, for those that have waited."""
+        if self.by_cluster or cluster == UNAUTHENTICATED:
+            return self._slice_s - self._used_s.get(cluster, 0.0)
+        return self.left_s(cluster)
+
     def _expect_next(self) -> None:
         if self._next is None:
             self._next = asyncio.get_running_loop().call_soon(self._begin)
@@ -108,6 +126,7 @@ class Turns:
         """Begin a turn of the event loop. Waiting requests come first, and then wait behind the others again."""
         self._next = None
         self._used_s.clear()
+        self._all_s = 0.0
         if self.by_cluster:
             is_shared = self.now_s() < self._shared_until_s
             # Each of many clusters that wait runs one request at least, so that nobody waits forever.
@@ -115,11 +134,10 @@ class Turns:
         if self._waiting:
             self._expect_next()
         for cluster, runs in tuple(self._waiting.items()):
-            limit_s = self._slice_s if self.by_cluster or cluster == UNAUTHENTICATED else TURN_S
             for _ in range(len(runs)):  # who has to wait again waits for the next turn
-                left_s = limit_s - self._used_s.get(cluster, 0.0)
+                left_s = self._left_of_turn_s(cluster)
                 if left_s <= 0:
                     break
-                runs.popleft()(min(left_s, self._slice_s))
+                runs.popleft()(left_s)
             if not runs:
                 del self._waiting[cluster]

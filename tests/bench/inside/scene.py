@@ -102,6 +102,7 @@ class Scene:
     async def until_answered(self, clients: "Iterable[FakeClient]") -> None:
         """The broker acknowledges immediately. Raises TimeoutError."""
         turns = 0
+        await self.run(1)  # requests have a bounded part of a turn
         async with asyncio.timeout(ANSWERED_S):
             while not all(client.connection.idle for client in clients):
                 self.broker.say(self.broker.answers())
