@@ -24,7 +24,7 @@ from gateway.authorization.guard import (
     topic_name,
     with_error,
 )
-from gateway.fan_out import sliced
+from gateway.fan_out import Slices, sliced
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call, Guard, Handle
 from gateway.requests.denials import DENIED
@@ -330,24 +330,37 @@ def _refused_consumer_group(call: Call, group_id: str) -> _DescribedGroup:
 
 
 def _topics_of_groups(call: Call[ConsumerGroupDescribeRequest], handle: Handle) -> Reply:
-    """A group is not described if it reads topics that the client may not describe."""
+    """A group is not described if it reads topics that the client may not describe. Its members may name very many."""
 
-    def names(group: _DescribedGroup) -> set[str]:
-        assignments = [each for member in group.members for each in (member.assignment, member.target_assignment)]
-        assigned = {row.topic_name for each in assignments if each is not None for row in each.topic_partitions}
-        return assigned.union(*(member.subscribed_topic_names for member in group.members))
-
-    def shown(group: _DescribedGroup) -> _DescribedGroup:
-        denied = [name for name in names(group) if not _may_describe_topic(call, name)]
+    async def shown(group: _DescribedGroup) -> _DescribedGroup:
+        denied = [name async for name in sliced(await _names_in(group)) if not _may_describe_topic(call, name)]
         if not denied:
             return group
-        _hide_topics(call, denied)
+        async for name in sliced(denied):
+            _hide_topics(call, [name])
         return _DescribedGroup(
             group_id=group.group_id, error_code=_TOPIC_DENIED, error_message=_UNDESCRIBABLE,
             authorized_operations=NOT_ASKED,
         )  # fmt: skip
 
-    return changing(handle(call.asking(call.request)), "groups", shown)
+    async def all_shown(response: ConsumerGroupDescribeResponse) -> ConsumerGroupDescribeResponse:
+        rows = [await shown(group) async for group in sliced(response.groups)]
+        return changed(response, "groups", rows)  # type: ignore[no-any-return]
+
+    return handle(call.asking(call.request)).then_in_slices(all_shown)
+
+
+async def _names_in(group: _DescribedGroup) -> set[str]:
+    """The topics that the members of a group name, and those that they are assigned."""
+    slices, names, seen = Slices(), set[str](), set[int]()
+    for member in group.members:
+        await slices.pause()
+        for assignment in (member.assignment, member.target_assignment):
+            names.update(row.topic_name for row in (assignment.topic_partitions if assignment else ()))
+        if id(member.subscribed_topic_names) not in seen:  # members with equal subscriptions share a list
+            seen.add(id(member.subscribed_topic_names))
+            names.update(member.subscribed_topic_names)
+    return names
 
 
 CONSUMER_GROUP_DESCRIBE = chain(

@@ -17,7 +17,8 @@ class RecordChunks(NamedTuple):
 
 
 class SharedItems(list[Item]):
-    """The structs of an array that many messages have. They are encoded once for each version, and must not change."""
+    """The items of an array that many structs or messages have: structs or strings. They are encoded once for each
+    version, and must not change."""
 
     __slots__ = ("encoded",)
 

@@ -1,4 +1,4 @@
-"""Counts the values in a message: large messages are encoded in another thread."""
+"""Counts the values in a message: large messages are encoded in another thread, those with many rows or bytes."""
 
 from __future__ import annotations
 
@@ -9,38 +9,49 @@ from protocol.kafka.buffers import SharedItems
 from protocol.kafka.messages.message import Message
 from protocol.kafka.schemas.schema import Field, schema_of
 
-_Arrays = tuple[tuple[str, bool, "_Arrays"], ...]
-"""The fields that are arrays, or contain arrays: name, whether the field is an array, and the fields of its structs."""
+ROW_BYTES = 2 * 1024
+"""So many bytes of a response take about as long as a row: they are copied."""
+_Counted = tuple[tuple[str, int, "_Counted"], ...]
+"""The fields that count, or contain some that do: name, the length that counts as one (0 for a single struct), and the
+fields of its structs."""
 
 
 def has_more_rows(kind: type[Message], message: object, limit: int) -> bool:
-    """Whether the arrays of a message have more than `limit` values, on all levels; stops counting above it."""
+    """Whether the arrays of a message have more than `limit` values, on all levels; stops counting above it. Long
+    bytes of a response count, too."""
     return count_values(kind, message, limit) > limit
 
 
 def count_values(kind: type[Message], message: object, limit: int = sys.maxsize) -> int:
     """The number of values in the arrays of a message, on all levels; or some number above `limit`."""
-    count, unseen = 0, [(_arrays(kind.__name__), message)]
+    count, unseen = 0, [(_counted(kind.__name__), message)]
     while unseen and count <= limit:
         fields, struct_ = unseen.pop()
-        for name, is_array, inner in fields:
+        for name, unit, inner in fields:
             value = getattr(struct_, name, None)
             if value is None:
                 continue
-            if is_array:
-                count += len(value)
+            if unit:
+                count += len(value) // unit
                 if count > limit:
                     return count
             if inner and type(value) is not SharedItems:  # their encoding is known, or soon is
-                unseen += [(inner, each) for each in value] if is_array else [(inner, value)]
+                unseen += [(inner, each) for each in value] if unit else [(inner, value)]
     return count
 
 
 @cache
-def _arrays(name: str) -> _Arrays:
-    return _arrays_of(schema_of(name).fields)
+def _counted(name: str) -> _Counted:
+    schema = schema_of(name)
+    return _counted_of(schema.fields, schema.is_response)
 
 
-def _arrays_of(fields: tuple[Field, ...]) -> _Arrays:
-    found = ((field.name, field.is_array, _arrays_of(field.fields)) for field in fields)
-    return tuple((name, is_array, inner) for name, is_array, inner in found if is_array or inner)
+def _counted_of(fields: tuple[Field, ...], is_response: bool) -> _Counted:
+    found = ((each.name, _unit(each, is_response), _counted_of(each.fields, is_response)) for each in fields)
+    return tuple((name, unit, inner) for name, unit, inner in found if unit or inner)
+
+
+def _unit(field: Field, is_response: bool) -> int:
+    if field.is_array:
+        return 1
+    return ROW_BYTES if is_response and field.kind == "bytes" else 0

@@ -4,26 +4,64 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from functools import partial
 
 from coordinator.group.messages import DescribedConsumer, DescribedConsumerGroup, PartitionsByTopicId
 from gateway.requests.call import Call
-from gateway.requests.repeated import answer_each
+from gateway.requests.repeated import LargeRows, answer_each
 from protocol.kafka.acl import NOT_ASKED, bit_field
+from protocol.kafka.buffers import SharedItems
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _GROUP = ConsumerGroupDescribeResponse.DescribedGroup
 _ASSIGNMENT = _GROUP.Member.Assignment
+_ROW_BYTES, _MEMBER_BYTES, _TOPIC_BYTES, _NUMBER_BYTES = 64, 32, 24, 4
+"""About their sizes in the answer, without ids and names."""
+_TOO_LARGE = "The description of the group is too large for an answer."
 
 
 async def handle(call: Call[ConsumerGroupDescribeRequest]) -> ConsumerGroupDescribeResponse:
     rows = await answer_each(
         call.request.group_ids,
         lambda group_id: _row(call, _describe(call, group_id)),
-        lambda group_id: _GROUP(error_code=ErrorCode.INVALID_REQUEST, group_id=group_id),
+        partial(_failed, call, ErrorCode.INVALID_REQUEST, None),
+        LargeRows(
+            _bytes_of,
+            partial(_failed, call, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None),
+            partial(_failed, call, ErrorCode.INVALID_REQUEST, _TOO_LARGE),
+        ),
     )
     return ConsumerGroupDescribeResponse(groups=rows)
+
+
+def _failed(call: Call, error: ErrorCode, text: str | None, group_id: str) -> _GROUP:
+    call.count_error(error)
+    return _GROUP(error_code=error, error_message=text, group_id=group_id)
+
+
+def _bytes_of(row: _GROUP) -> int:
+    subscriptions = {id(each.subscribed_topic_names): each.subscribed_topic_names for each in row.members}
+    names_bytes = {key: sum(len(name.encode()) + 2 for name in names) for key, names in subscriptions.items()}
+    members = [_bytes_of_member(each) + names_bytes[id(each.subscribed_topic_names)] for each in row.members]
+    return _ROW_BYTES + len(row.group_id) + sum(members)
+
+
+def _bytes_of_member(member: _GROUP.Member) -> int:
+    """Without the names of its subscription."""
+    texts = (
+        member.member_id, member.instance_id, member.rack_id, member.client_id, member.client_host,
+        member.subscribed_topic_regex,
+    )  # fmt: skip
+    assignments = _bytes_of_assignment(member.assignment) + _bytes_of_assignment(member.target_assignment)
+    return _MEMBER_BYTES + sum(len(each or "") for each in texts) + assignments
+
+
+def _bytes_of_assignment(assignment: _ASSIGNMENT | None) -> int:
+    rows = () if assignment is None else assignment.topic_partitions
+    return sum(_TOPIC_BYTES + len(each.topic_name) + _NUMBER_BYTES * len(each.partitions) for each in rows)
 
 
 def _describe(call: Call, group_id: str) -> DescribedConsumerGroup:
@@ -33,6 +71,8 @@ def _describe(call: Call, group_id: str) -> DescribedConsumerGroup:
 def _row(call: Call[ConsumerGroupDescribeRequest], group: DescribedConsumerGroup) -> _GROUP:
     call.count_error(group.error)
     operations = call.context.policy.group_operations(group.group_id)
+    distinct = {member.topics for member in group.members}
+    subscriptions = {topics: SharedItems(sorted(topics)) for topics in distinct}
     asked = group.error is ErrorCode.NONE and call.request.include_authorized_operations
     return _GROUP(
         error_code=group.error,
@@ -42,12 +82,15 @@ def _row(call: Call[ConsumerGroupDescribeRequest], group: DescribedConsumerGroup
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
-        members=[_member(member, group.topic_names) for member in group.members],
+        members=[_member(member, subscriptions, group.topic_names) for member in group.members],
         authorized_operations=bit_field(operations) if asked else NOT_ASKED,
     )
 
 
-def _member(member: DescribedConsumer, names: Mapping[bytes, str]) -> _GROUP.Member:
+def _member(
+    member: DescribedConsumer, subscriptions: Mapping[AbstractSet[str], SharedItems[str]], names: Mapping[bytes, str]
+) -> _GROUP.Member:
+    """`subscriptions` has one list for all members whose subscriptions are equal."""
     return _GROUP.Member(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -55,7 +98,7 @@ def _member(member: DescribedConsumer, names: Mapping[bytes, str]) -> _GROUP.Mem
         member_epoch=member.epoch,
         client_id=member.client_id,
         client_host=member.client_host,
-        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_names=subscriptions[member.topics],
         subscribed_topic_regex=member.topic_regex,
         assignment=_assignment(member.assigned, names),
         target_assignment=_assignment(member.target, names),

@@ -6,25 +6,44 @@ does not exist gets an error instead of the state Dead (KIP-1043).
 
 from __future__ import annotations
 
+from functools import partial
+
 from coordinator.group.classic.states import ClassicGroupState
 from coordinator.group.messages import DescribedGroup
 from gateway.requests.call import Call
-from gateway.requests.repeated import answer_each
+from gateway.requests.repeated import LargeRows, answer_each
 from protocol.kafka.acl import NOT_ASKED, bit_field
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 NOT_FOUND_VERSION = 6
 _Row = DescribeGroupsResponse.DescribedGroup
+_ROW_BYTES, _MEMBER_BYTES = 64, 32
+"""About their sizes in the answer, without ids."""
 
 
 async def handle(call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
+    def failed(error: ErrorCode, group_id: str) -> _Row:
+        return _row(call, DescribedGroup(error, group_id))
+
+    refuse = partial(failed, ErrorCode.INVALID_REQUEST)
     rows = await answer_each(
         call.request.groups,
         lambda group_id: _row(call, _describe(call, group_id)),
-        lambda group_id: _row(call, DescribedGroup(ErrorCode.INVALID_REQUEST, group_id)),
+        refuse,
+        LargeRows(_bytes_of, partial(failed, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), refuse),
     )
     return DescribeGroupsResponse(groups=rows)
+
+
+def _bytes_of(row: _Row) -> int:
+    return _ROW_BYTES + len(row.group_id) + sum(map(_bytes_of_member, row.members))
+
+
+def _bytes_of_member(member: _Row.DescribedGroupMember) -> int:
+    texts = (member.member_id, member.group_instance_id, member.client_id, member.client_host)
+    data = len(member.member_metadata) + len(member.member_assignment)
+    return _MEMBER_BYTES + sum(len(each or "") for each in texts) + data
 
 
 def _describe(call: Call, group_id: str) -> DescribedGroup:

@@ -129,24 +129,21 @@ class _Encoder:
         source.add(f"add({self._length('int', f'len({items})')})")
         if field.kind in FORMATS:
             source.add(f'add(pack(f">{{len({items})}}{FORMATS[field.kind]}", *{items}))')
-        elif field.kind == STRUCT:
-            self._structs(field, items)
         else:
-            item = source.local()
-            source.add(f"for {item} in {items}:")
-            source.indent()
-            self._item(field, item)
-            source.dedent()
+            self._items(field, items)
         source.dedent()
 
-    def _structs(self, field: Field, items: str) -> None:
+    def _items(self, field: Field, items: str) -> None:
         source, item, first = self._source, self._source.local(), self._source.local()
         source.add(f"if type({items}) is SharedItems and {self._version} in {items}.encoded:")
         source.add(f"    add({items}.encoded[{self._version}])", "else:")
         source.indent()
         source.add(f"{first} = len(parts)", f"for {item} in {items}:")
         source.indent()
-        self.struct(field.fields, item)
+        if field.kind == STRUCT:
+            self.struct(field.fields, item)
+        else:
+            self._item(field, item)
         source.dedent()
         source.add(f"if type({items}) is SharedItems: share({items}, {self._version}, parts, {first})")
         source.dedent()

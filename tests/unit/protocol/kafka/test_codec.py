@@ -24,10 +24,10 @@ from protocol.kafka.codec import (
 from protocol.kafka.fields import MAX_STRING_BYTES
 from protocol.kafka.lengths import varint
 from protocol.kafka.messages.cluster import ApiVersionsRequest
-from protocol.kafka.messages.groups import ConsumerGroupDescribeResponse, SyncGroupRequest
+from protocol.kafka.messages.groups import ConsumerGroupDescribeResponse, DescribeGroupsResponse, SyncGroupRequest
 from protocol.kafka.messages.security import AlterClientQuotasResponse
 from protocol.kafka.messages.topics import MetadataRequest
-from protocol.kafka.value_counts import count_values, has_more_rows
+from protocol.kafka.value_counts import ROW_BYTES, count_values, has_more_rows
 from tests.support.schema_values import (
     ALL_VERSIONS,
     as_dict,
@@ -271,6 +271,14 @@ def test_values_of_all_levels_are_counted() -> None:
     assert count_values(ConsumerGroupDescribeResponse, answer) == count
     assert has_more_rows(ConsumerGroupDescribeResponse, answer, count - 1)
     assert not has_more_rows(ConsumerGroupDescribeResponse, answer, count)
+
+
+def test_long_bytes_of_a_response_count() -> None:
+    data = bytes(3 * ROW_BYTES)
+    member = SimpleNamespace(member_metadata=data, member_assignment=data)
+    answer = SimpleNamespace(groups=[SimpleNamespace(members=[member])])
+    assert count_values(DescribeGroupsResponse, answer) == 2 + 2 * 3
+    assert count_values(SyncGroupRequest, SimpleNamespace(assignments=[SimpleNamespace(assignment=data)])) == 1
 
 
 def test_threads_may_compile_the_same_at_once() -> None:
