@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from gateway.login.credentials import ScramCredentials
 from gateway.login.password_checks import PasswordChecks
 from gateway.login.token_types import TokenClaims, Tokens
+from gateway.requests.context import MAX_NAME_BYTES
 from gateway.security.address_quotas import Site
 from protocol.sasl import oauth_bearer, plain
 from protocol.sasl.failure import LoginFailed
@@ -104,7 +105,7 @@ class PlainExchange:
         self._site = site
 
     async def respond(self, token: bytes) -> Step:
-        message = plain.parse_plain(token)
+        message = plain.parse_plain(token, MAX_NAME_BYTES)
         if message.password.startswith(TOKEN_PREFIX) and self._shared.tokens is not None:
             identity = await self._by_token(self._shared.tokens, message)
         else:

@@ -21,10 +21,12 @@ class PlainMessage(NamedTuple):
         return f"PlainMessage(user={self.user!r})"
 
 
-def parse_plain(message: bytes) -> PlainMessage:
-    """Raises LoginFailed, with the same text as Kafka."""
-    parts = message.decode("utf-8", "replace").split("\0", 3)
+def parse_plain(message: bytes, max_name_bytes: int) -> PlainMessage:
+    """Raises LoginFailed, with the same text as Kafka. A longer name is nobody's: to look for it would cost time."""
+    parts = message.split(b"\0", 3)
     if len(parts) != 3:
         text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
         raise LoginFailed(text, text)
-    return PlainMessage(*parts)
+    if any(len(name) > max_name_bytes for name in parts[:2]):
+        raise LoginFailed("name too long", WRONG)
+    return PlainMessage(*(part.decode("utf-8", "replace") for part in parts))

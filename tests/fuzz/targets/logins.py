@@ -6,6 +6,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import cast
@@ -24,7 +25,7 @@ from gateway.login.session import Logins, LoginSession
 from gateway.login.tokens import TokenVerifier, secret_key
 from gateway.observability.metrics import Metrics
 from gateway.requests.cluster import Cluster
-from gateway.requests.context import Client, Listener
+from gateway.requests.context import MAX_NAME_BYTES, Client, Listener
 from protocol.kafka.codec import MalformedRequest
 from protocol.sasl.failure import LoginFailed
 from protocol.sasl.oauth_bearer import parse_bearer
@@ -47,7 +48,8 @@ def _message_seeds(random: Random) -> Sequence[bytes]:
 
 def check_message(data: bytes) -> str:
     outcomes = []
-    for parse in (parse_plain, parse_bearer, ScramServer(ScramMechanism.SCRAM_SHA_256, "nonce").first, _final):
+    plain = partial(parse_plain, max_name_bytes=MAX_NAME_BYTES)
+    for parse in (plain, parse_bearer, ScramServer(ScramMechanism.SCRAM_SHA_256, "nonce").first, _final):
         try:
             parse(data)
         except LoginFailed as failed:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.sasl import plain
 from protocol.sasl.failure import LoginFailed
 from protocol.sasl.oauth_bearer import MAX_PAIRS, MAX_USER_CHARS, failure, parse_bearer
-from protocol.sasl.plain import parse_plain
 
+MAX_NAME_BYTES = 100
+parse_plain = partial(plain.parse_plain, max_name_bytes=MAX_NAME_BYTES)
 NO_NUL = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 
 
@@ -31,6 +34,15 @@ def test_plain_with_other_than_three_parts(message: bytes, parts: int) -> None:
     with pytest.raises(LoginFailed) as failed:
         parse_plain(message)
     assert failed.value.answer == f"Invalid SASL/PLAIN response: expected 3 tokens, got {parts}"
+
+
+@pytest.mark.parametrize("message", [b"\0%b\0secret", b"%b\0alice\0secret"])
+def test_plain_with_a_long_name(message: bytes) -> None:
+    """The client has not logged in: to look for its name must cost little."""
+    assert parse_plain(message % (b"\xff" * MAX_NAME_BYTES)).password == "secret"
+    with pytest.raises(LoginFailed) as failed:
+        parse_plain(message % (b"\xff" * (MAX_NAME_BYTES + 1)))
+    assert failed.value.answer == plain.WRONG
 
 
 def test_bearer() -> None:
