@@ -93,6 +93,8 @@ def _value(**fields: object) -> bytes:
 
 
 SECRET_KEY = _key(_SECRET)
+MAX_NAME_CHARACTERS = 249
+"""Longer names are cut in words about a record. A topic name has at most this length; others may have 32 KB."""
 
 
 def decode_record(key: bytes, value: bytes | None) -> tuple[Subject, Value] | None:
@@ -123,20 +125,25 @@ def denies_more(record: Record) -> bool:
 
 
 def described(record: Record) -> str:
-    """The record in words, without salts and keys of passwords."""
+    """The record in words, without salts and keys of passwords, and with the beginning of long names."""
     decoded = decode_record(*record)
     if decoded is None:
         return "a record of a newer gateway"
     subject, value = decoded
     if isinstance(subject, Acl):
-        kinds = f"{subject.permission.name} {subject.operation.name} {subject.resource_type.name}"
-        return f"ACL {kinds} {subject.pattern.name} {subject.name} {subject.principal} {subject.host}"
+        kinds = (each.name for each in (subject.permission, subject.operation, subject.resource_type, subject.pattern))
+        return " ".join(["ACL", *kinds, _cut(subject.name), _cut(subject.principal), _cut(subject.host)])
     if isinstance(subject, ScramKey):
-        return f"{subject.mechanism.value} {subject.user}"
+        return f"{subject.mechanism.value} {_cut(subject.user)}"
     if isinstance(subject, SecretKey):
         return "the fleet's secret"
-    names = (f"{kind} {'<default>' if name is None else name}" for kind, name in sorted(dict(subject.entity).items()))
+    entity = sorted(dict(subject.entity).items())
+    names = (f"{kind} {'<default>' if name is None else _cut(name)}" for kind, name in entity)
     return " ".join(["quota", subject.quota, *names, *([f"{value:g}"] if isinstance(value, float) else [])])
+
+
+def _cut(name: str) -> str:
+    return name[:MAX_NAME_CHARACTERS]
 
 
 def _decode_acl(parts: list[Any], fields: dict[str, Any] | None) -> tuple[Subject, Value]:

@@ -128,9 +128,11 @@ class Security:
 
 
 def _audit(event: str, changes: list[Record], by: Requester) -> None:
+    """`unnamed` is the number of changes that the line does not name."""
     logged = changes[:MAX_LOGGED]
     log.info(
         event, principal=by.principal, address=by.host, count=len(changes),
+        unnamed=len(changes) - len(logged),
         set=[described(each) for each in logged if each[1] is not None],
         removed=[described(each) for each in logged if each[1] is None],
     )  # fmt: skip

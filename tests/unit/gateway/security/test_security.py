@@ -14,8 +14,16 @@ from gateway.errors import KafkaError
 from gateway.pulsar.errors import RequestTimeoutError
 from gateway.security import security as module
 from gateway.security.acls import Acl, Requester
-from gateway.security.records import QuotaKey, Record, ScramKey, acl_record, quota_record, scram_record
-from gateway.security.security import Security
+from gateway.security.records import (
+    MAX_NAME_CHARACTERS,
+    QuotaKey,
+    Record,
+    ScramKey,
+    acl_record,
+    quota_record,
+    scram_record,
+)
+from gateway.security.security import MAX_LOGGED, Security
 from gateway.security.security_log import SecurityLog
 from gateway.security.state import SecurityState
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
@@ -59,6 +67,7 @@ async def test_a_change_has_a_line() -> None:
     (line,) = lines
     assert line == {
         "event": "security changed", "log_level": "info", "principal": "User:root", "address": "192.0.2.7", "count": 5,
+        "unnamed": 0,
         "set": [
             "ACL ALLOW READ TOPIC PREFIXED orders User:alice *", "SCRAM-SHA-256 alice",
             "quota producer_byte_rate client-id <default> user alice 1024",
@@ -67,6 +76,23 @@ async def test_a_change_has_a_line() -> None:
     }  # fmt: skip
     secrets = (CREDENTIAL.salt, CREDENTIAL.stored_key, CREDENTIAL.server_key)
     assert not any(secret.hex() in str(line) for secret in secrets)
+
+
+async def test_the_line_of_a_large_change_is_bounded() -> None:
+    """Names may have 32 KB."""
+    name = "n" * 32_000
+    acl = ACL._replace(name=name, principal=f"User:{name}", host=name)
+    user, entity = ScramKey(ScramMechanism.SCRAM_SHA_256, name), frozenset({("user", name), ("client-id", name)})
+    records = [
+        acl_record(acl, present=True), scram_record(user, None),
+        quota_record(QuotaKey(entity, "consumer_byte_rate"), 1.0),
+        *(acl_record(ACL._replace(name=f"{name}{number}"), present=True) for number in range(MAX_LOGGED)),
+    ]  # fmt: skip
+    with structlog.testing.capture_logs() as lines:
+        await security().change(records, ROOT)
+    (line,) = lines
+    assert (line["count"], line["unnamed"], len(line["set"])) == (MAX_LOGGED + 3, 3, MAX_LOGGED - 1)
+    assert max(map(len, [*line["set"], *line["removed"]])) < 3 * MAX_NAME_CHARACTERS + 100
 
 
 async def test_a_change_with_unknown_result_is_logged_as_such() -> None:
