@@ -138,7 +138,7 @@ _ROWS = (
         transactions.EndTxnRequest, transactions.EndTxnResponse, 0, 5, end_txn.handle,
         route=routes.BY_TRANSACTIONAL_ID,
     ),
-    Api(security.DescribeAclsRequest, security.DescribeAclsResponse, 0, 3, at_once(describe_acls.handle)),
+    Api(security.DescribeAclsRequest, security.DescribeAclsResponse, 0, 3, awaited(describe_acls.handle)),
     Api(security.CreateAclsRequest, security.CreateAclsResponse, 0, 3, awaited(create_acls.handle)),
     Api(security.DeleteAclsRequest, security.DeleteAclsResponse, 0, 3, awaited(delete_acls.handle)),
     Api(

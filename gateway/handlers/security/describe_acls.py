@@ -6,6 +6,7 @@ v0 knows only literal patterns; v1 adds prefixed ones (KIP-290); v2 is flexible;
 
 from __future__ import annotations
 
+from gateway.fan_out import in_steps, sliced, sorted_in_slices
 from gateway.handlers.security.acl_fields import to_filter
 from gateway.requests.call import Call
 from protocol.kafka.errors import ErrorCode
@@ -14,14 +15,16 @@ from protocol.kafka.messages.security import DescribeAclsRequest, DescribeAclsRe
 _Resource = DescribeAclsResponse.DescribeAclsResource
 
 
-def handle(call: Call[DescribeAclsRequest]) -> DescribeAclsResponse:
+async def handle(call: Call[DescribeAclsRequest]) -> DescribeAclsResponse:
     wanted, security = to_filter(call.request), call.cluster.security
     if not security.has_acls:
         call.count_error(ErrorCode.SECURITY_DISABLED)
         text = "No Authorizer is configured on the broker"
         return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=text)
     resources: dict[tuple[int, int, str], _Resource] = {}
-    for acl in sorted(acl for acl in security.state.acls if wanted.matches(acl)):
+    every = [*security.state.acls]
+    found = [acl async for step in in_steps(every) for acl in step if wanted.matches(acl)]
+    async for acl in sliced(await sorted_in_slices(found)):
         key = (acl.resource_type, acl.pattern, acl.name)
         if key not in resources:
             resources[key] = _Resource(
