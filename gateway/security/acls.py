@@ -7,16 +7,21 @@ every name (`*`), or all names with a prefix. An ACL that denies takes precedenc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from gateway.security.resource_patterns import ResourcePatterns
 from protocol.kafka.acl import WILDCARD, AclOperation, PatternType, Permission, ResourceType
 
 EVERYBODY = "User:*"
-_IMPLY_DESCRIBE = frozenset(
-    {AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}
-)
-_IMPLY_DESCRIBE_CONFIGS = frozenset({AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS})
+_IMPLYING = {
+    AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
+    AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
+}
+"""Who may do one of these may do the operation, too. A denial of one of these does not deny it."""
+_ALLOWING = {operation: (operation, AclOperation.ALL, *_IMPLYING.get(operation, ())) for operation in AclOperation}
+MAX_KNOWN = 1_000
+"""Answers of `allows_any` that are remembered."""
 
 
 class Acl(NamedTuple):
@@ -38,17 +43,40 @@ class Requester(NamedTuple):
     host: str
 
 
+class _Rights:
+    """What one principal may do from one host, and what is denied to it, by operation."""
+
+    __slots__ = ("allowed", "denied")
+
+    def __init__(self) -> None:
+        self.allowed: dict[AclOperation, ResourcePatterns] = {}
+        self.denied: dict[AclOperation, ResourcePatterns] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.allowed or self.denied)
+
+    def by_operation(self, permission: Permission) -> dict[AclOperation, ResourcePatterns]:
+        return self.allowed if permission is Permission.ALLOW else self.denied
+
+
 class Acls:
-    """A set of ACLs. `version` increases with each change: earlier decisions may be outdated then."""
+    """A set of ACLs. `version` increases with each change: earlier decisions may be outdated then.
+
+    A decision takes the same few steps however many ACLs there are: nobody can make the requests of others slow by
+    creating many.
+    """
 
     def __init__(self, acls: Iterable[Acl] = ()) -> None:
         self.version = 0
         self._all: set[Acl] = set()
-        self._by_pattern: dict[tuple[ResourceType, PatternType, str], dict[str, set[Acl]]] = {}
-        """By pattern, then by principal."""
-        self._by_principal: dict[tuple[ResourceType, str], set[Acl]] = {}
-        self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
-        """The number of prefixed patterns of each length: prefixes of other lengths need no lookup."""
+        self._rights: dict[tuple[ResourceType, str, str], _Rights] = {}
+        """By resource type, principal and host."""
+        self._times: Counter[tuple[ResourceType, PatternType, str]] = Counter()
+        """The number of ACLs with each pattern."""
+        self._patterns: dict[ResourceType, ResourcePatterns] = {}
+        """These patterns by type: resources that match none of them have no ACL."""
+        self._allows_any: dict[tuple[Requester, AclOperation, ResourceType], bool] = {}
+        self._allows_any_version = 0
         for acl in acls:
             self.add(acl)
 
@@ -66,101 +94,78 @@ class Acls:
         if acl in self._all:
             return
         self._all.add(acl)
+        rights = self._rights.setdefault((acl.resource_type, acl.principal, acl.host), _Rights())
+        rights.by_operation(acl.permission).setdefault(acl.operation, ResourcePatterns()).add(acl.pattern, acl.name)
         pattern = (acl.resource_type, acl.pattern, acl.name)
-        if pattern not in self._by_pattern:
-            self._by_pattern[pattern] = {}
-            if acl.pattern is PatternType.PREFIXED:
-                self._prefix_lengths.setdefault(acl.resource_type, Counter())[len(acl.name)] += 1
-        self._by_pattern[pattern].setdefault(acl.principal, set()).add(acl)
-        self._by_principal.setdefault((acl.resource_type, acl.principal), set()).add(acl)
+        if not self._times[pattern]:
+            self._patterns.setdefault(acl.resource_type, ResourcePatterns()).add(acl.pattern, acl.name)
+        self._times[pattern] += 1
 
     def remove(self, acl: Acl) -> None:
         self.version += 1
         if acl not in self._all:
             return
         self._all.remove(acl)
-        self._forget_of_principal(acl)
+        self._remove_right(acl)
         pattern = (acl.resource_type, acl.pattern, acl.name)
-        principals = self._by_pattern[pattern]
-        principals[acl.principal].remove(acl)
-        if not principals[acl.principal]:
-            del principals[acl.principal]
-        if principals:
-            return
-        del self._by_pattern[pattern]
-        if acl.pattern is PatternType.PREFIXED:
-            lengths = self._prefix_lengths[acl.resource_type]
-            lengths[len(acl.name)] -= 1
-            if not lengths[len(acl.name)]:
-                del lengths[len(acl.name)]
+        self._times[pattern] -= 1
+        if not self._times[pattern]:
+            del self._times[pattern]
+            self._patterns[acl.resource_type].remove(acl.pattern, acl.name)
 
-    def _forget_of_principal(self, acl: Acl) -> None:
-        key = (acl.resource_type, acl.principal)
-        self._by_principal[key].remove(acl)
-        if not self._by_principal[key]:
-            del self._by_principal[key]
+    def _remove_right(self, acl: Acl) -> None:
+        key = (acl.resource_type, acl.principal, acl.host)
+        operations = self._rights[key].by_operation(acl.permission)
+        operations[acl.operation].remove(acl.pattern, acl.name)
+        if not operations[acl.operation]:
+            del operations[acl.operation]
+        if not self._rights[key]:
+            del self._rights[key]
 
     def decide(self, who: Requester, operation: AclOperation, resource_type: ResourceType, name: str) -> bool | None:
         """True if the operation is allowed, False if it is denied; None if no ACL matches the resource."""
-        allowed = None
-        for principals in self._covering(resource_type, name):
-            if allowed is None:
-                allowed = False
-            for principal in (who.principal, EVERYBODY):
-                for acl in principals.get(principal, ()):
-                    if not _is_about(acl, who.host, operation):
-                        continue
-                    if acl.permission is Permission.DENY:
-                        return False
-                    allowed = True
-        return allowed
+        rights = self._rights_of(who, resource_type)
+        for each in rights:
+            for denied in _of(each.denied, (operation, AclOperation.ALL)):
+                if denied.matches(name):
+                    return False
+        for each in rights:
+            for allowed in _of(each.allowed, _ALLOWING[operation]):
+                if allowed.matches(name):
+                    return True
+        patterns = self._patterns.get(resource_type)
+        return False if patterns is not None and patterns.matches(name) else None
 
-    def _covering(self, resource_type: ResourceType, name: str) -> Iterator[dict[str, set[Acl]]]:
-        """The ACLs of the patterns that match a name, by principal."""
-        for literal in (name, WILDCARD) if name != WILDCARD else (name,):
-            found = self._by_pattern.get((resource_type, PatternType.LITERAL, literal))
-            if found is not None:
-                yield found
-        for length in self._prefix_lengths.get(resource_type, ()):
-            if length <= len(name):
-                found = self._by_pattern.get((resource_type, PatternType.PREFIXED, name[:length]))
-                if found is not None:
-                    yield found
+    def _rights_of(self, who: Requester, resource_type: ResourceType) -> list[_Rights]:
+        found = [
+            self._rights.get((resource_type, principal, host))
+            for principal in (who.principal, EVERYBODY)
+            for host in (who.host, WILDCARD)
+        ]
+        return [each for each in found if each is not None]
 
     def allows_any(self, who: Requester, operation: AclOperation, resource_type: ResourceType) -> bool:
         """True if an ACL allows the operation for some name and none denies it (Authorizer.authorizeByResourceType).
 
         As in Kafka, only ACLs for exactly this operation count, or for all operations.
         """
-        allow: set[tuple[PatternType, str]] = set()
-        deny: set[tuple[PatternType, str]] = set()
-        for principal in (who.principal, EVERYBODY):
-            for acl in self._by_principal.get((resource_type, principal), ()):
-                if acl.host in {who.host, WILDCARD} and acl.operation in {operation, AclOperation.ALL}:
-                    (allow if acl.permission is Permission.ALLOW else deny).add((acl.pattern, acl.name))
-        if (PatternType.LITERAL, WILDCARD) in deny:
-            return False
-        if (PatternType.LITERAL, WILDCARD) in allow:
-            return True
-        return any(not _is_dominated(pattern, name, deny) for pattern, name in allow)
+        if self._allows_any_version != self.version or len(self._allows_any) >= MAX_KNOWN:
+            self._allows_any.clear()
+            self._allows_any_version = self.version
+        key = (who, operation, resource_type)
+        if key not in self._allows_any:
+            operations, rights = (operation, AclOperation.ALL), self._rights_of(who, resource_type)
+            denied = [patterns for each in rights for patterns in _of(each.denied, operations)]
+            self._allows_any[key] = any(
+                allowed.are_beyond(denied) for each in rights for allowed in _of(each.allowed, operations)
+            )
+        return self._allows_any[key]
 
 
-def _is_dominated(pattern: PatternType, name: str, deny: set[tuple[PatternType, str]]) -> bool:
-    if pattern is PatternType.LITERAL and (pattern, name) in deny:
-        return True
-    return any((PatternType.PREFIXED, name[:length]) in deny for length in range(1, len(name) + 1))
-
-
-def _is_about(acl: Acl, host: str, operation: AclOperation) -> bool:
-    if acl.host not in {WILDCARD, host}:
-        return False
-    if acl.operation is AclOperation.ALL or acl.operation is operation:
-        return True
-    if acl.permission is not Permission.ALLOW:
-        return False
-    if operation is AclOperation.DESCRIBE:
-        return acl.operation in _IMPLY_DESCRIBE
-    return operation is AclOperation.DESCRIBE_CONFIGS and acl.operation in _IMPLY_DESCRIBE_CONFIGS
+def _of(
+    patterns: Mapping[AclOperation, ResourcePatterns], operations: Iterable[AclOperation]
+) -> Iterator[ResourcePatterns]:
+    return (patterns[operation] for operation in operations if operation in patterns)
 
 
 class AclFilter(NamedTuple):

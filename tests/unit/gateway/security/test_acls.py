@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,6 +118,77 @@ def test_a_denial_beats_any_number_of_permissions() -> None:
     assert index.decide(ann, AclOperation.WRITE, ResourceType.TOPIC, "payments") is True
     assert index.decide(ann, AclOperation.DESCRIBE, ResourceType.TOPIC, "payments") is True
     assert index.decide(bob, AclOperation.READ, ResourceType.TOPIC, "payments") is True
+
+
+class CountedText(str):
+    """Counts how often it is compared, hashed or cut."""
+
+    __slots__ = ()
+    steps = 0
+
+    def _counting(name: str) -> Any:
+        plain = getattr(str, name)
+
+        def counted(self: str, *arguments: Any) -> Any:
+            CountedText.steps += 1
+            return plain(self, *arguments)
+
+        return counted
+
+    __eq__, __hash__, __lt__, __gt__ = (
+        _counting("__eq__"),
+        _counting("__hash__"),
+        _counting("__lt__"),
+        _counting("__gt__"),
+    )
+    __getitem__, startswith = _counting("__getitem__"), _counting("startswith")
+
+
+MANY = 5_000
+FEW_STEPS = 200
+TO_WRITE = Acl(ResourceType.TOPIC, PatternType.LITERAL, "*", "User:*", "*", AclOperation.WRITE, Permission.ALLOW)
+_OF_HOSTS = [TO_WRITE._replace(host=f"h{number}", permission=Permission.DENY) for number in range(MANY)]
+_OF_LENGTHS = [TO_WRITE._replace(pattern=PatternType.PREFIXED, name="a" * number) for number in range(1, MANY)]
+_OF_OPERATIONS = [
+    TO_WRITE._replace(operation=operation, principal=f"User:{number}")
+    for operation in (AclOperation.READ, AclOperation.DESCRIBE)
+    for number in range(MANY)
+]
+
+
+@pytest.mark.parametrize("many", [_OF_HOSTS, _OF_LENGTHS, _OF_OPERATIONS])
+@pytest.mark.parametrize("name", ["a" * MANY, "b" * MANY])
+def test_a_decision_takes_few_steps_with_many_acls(many: list[Acl], name: str) -> None:
+    index, host = Acls([*many, TO_WRITE]), CountedText("10.0.0.1")
+    CountedText.steps = 0
+    assert index.decide(Requester("User:ann", host), AclOperation.WRITE, ResourceType.TOPIC, CountedText(name))
+    assert CountedText.steps < FEW_STEPS
+
+
+@pytest.mark.parametrize("is_denied", [True, False])
+def test_allows_any_takes_few_steps_for_each_name_and_remembers_its_answer(is_denied: bool) -> None:
+    names = [CountedText(f"{number}".ljust(2_000, "a")) for number in range(100)]
+    pairs = [
+        acl
+        for name in names
+        for acl in (
+            TO_WRITE._replace(name=name),
+            TO_WRITE._replace(pattern=PatternType.PREFIXED, name=name, permission=Permission.DENY),
+        )
+    ]
+    more = TO_WRITE._replace(pattern=PatternType.PREFIXED, name="b")
+    index = Acls(pairs if is_denied else [*pairs, more])
+    asked = Requester("User:ann", "10.0.0.1"), AclOperation.WRITE, ResourceType.TOPIC
+    CountedText.steps = 0
+    assert index.allows_any(*asked) is not is_denied
+    assert CountedText.steps < len(pairs) * FEW_STEPS
+    CountedText.steps = 0
+    assert index.allows_any(*asked) is not is_denied
+    assert not CountedText.steps
+    index.add(more)
+    assert index.allows_any(*asked)
+    index.remove(more)
+    assert not index.allows_any(*asked)
 
 
 ORDERS = Acl(ResourceType.TOPIC, PatternType.PREFIXED, "ord", "User:ann", "*", AclOperation.READ, Permission.ALLOW)
