@@ -8,13 +8,16 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from coordinator.group.consumer.validation import MAX_TOPIC_NAMES
 from gateway.authorization.guard import (
+    AT_ONCE,
     MESSAGES,
     NeedsEach,
     TopicRows,
     chain,
     changed,
     changing,
+    made,
     may,
     may_cluster,
     needs,
@@ -147,7 +150,7 @@ def _one_group(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
 
 async def _several_groups(call: Call[OffsetFetchRequest], handle: Handle) -> Reply:
     """Requested topics, and those with committed offsets, are shown only where the client may describe them."""
-    asked, refused, hidden = [], [], {}
+    slices, asked, refused, hidden = Slices(), [], [], {}
     async for group in sliced(call.request.groups):
         if not _may_describe(call, group.group_id):
             _refuse_description(call, group.group_id)
@@ -158,8 +161,9 @@ async def _several_groups(call: Call[OffsetFetchRequest], handle: Handle) -> Rep
             if _may_describe_topic(call, row.name):
                 shown_topics.append(row)
             else:
+                await slices.pause()
                 _hide_topics(call, [row.name])
-                denied.append(_offsets_of_group.refused(row))
+                denied.append(await made(partial(_offsets_of_group.refused, row), len(row.partition_indexes)))
         if denied:
             hidden[group.group_id] = denied
         asked.append(changed(group, "topics", shown_topics) if denied else group)
@@ -282,13 +286,29 @@ def _subscribed_topics(call: Call[ConsumerGroupHeartbeatRequest], handle: Handle
     Members with the same expression share what it matches: topics beyond the rights of this client are left out here.
     So are those that a gateway of an older version assigns, which does not ask for the rights of clients of others.
     """
-    request = call.request
-    names = [name or "" for name in request.subscribed_topic_names or ()]
-    denied = [name for name in names if not _may_describe_topic(call, name)]
-    if denied:
-        _hide_topics(call, denied)
+    names = call.request.subscribed_topic_names or ()
+    if len(names) > MAX_TOPIC_NAMES:
+        return handle(call)  # The coordinator refuses it.
+    if len(names) > AT_ONCE:
+        return Reply.after(_many_subscribed_topics(call, handle))
+    denied = [name or "" for name in names if not _may_describe_topic(call, name or "")]
+    _hide_topics(call, denied)
+    return _subscribed(call, handle, is_denied=bool(denied))
+
+
+async def _many_subscribed_topics(call: Call[ConsumerGroupHeartbeatRequest], handle: Handle) -> Reply:
+    is_denied = False
+    async for name in sliced(call.request.subscribed_topic_names or ()):
+        if not _may_describe_topic(call, name or ""):
+            _hide_topics(call, [name or ""])
+            is_denied = True
+    return _subscribed(call, handle, is_denied=is_denied)
+
+
+def _subscribed(call: Call[ConsumerGroupHeartbeatRequest], handle: Handle, *, is_denied: bool) -> Reply:
+    if is_denied:
         return Reply(ConsumerGroupHeartbeatResponse(error_code=_TOPIC_DENIED))
-    reply = handle(call.asking(request))
+    reply = handle(call.asking(call.request))
     return Reply.later(run_waiting(_describable(call, reply), reply))
 
 

@@ -30,7 +30,7 @@ Row = Any
 AT_ONCE = 100
 """Rows of a request that are checked without giving others their turn."""
 LARGE_ROWS = 2_000
-"""Refusals of requests with more rows are made in threads."""
+"""Refusals of requests with more rows, on all levels, are made in threads or in slices."""
 
 MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
@@ -103,6 +103,11 @@ async def _made_in_thread(make: Callable[[], Message]) -> Reply:
     return Reply(await asyncio.to_thread(make))
 
 
+async def made(make: Callable[[], Row], parts: int) -> Row:
+    """One row of an answer. It is made in a thread if it has very many parts."""
+    return await asyncio.to_thread(make) if parts > LARGE_ROWS else make()
+
+
 def needs_cluster(operation: AclOperation, refuse: Callable[[Call[Any], ErrorCode], Message]) -> Guard:
     return needs(operation, ResourceType.CLUSTER, lambda _request: CLUSTER_NAME, refuse)
 
@@ -134,7 +139,7 @@ class NeedsEach:
     count: Callable[[Call[Any], Row], None] = lambda _call, _row: None
     """Counts the denial of a row that is refused in a thread."""
     parts: Callable[[Row], Sequence[object]] = lambda _row: ()
-    """A row with many of them is refused in a thread."""
+    """A row with many of them is refused in a thread, and rows with many of them altogether in slices."""
     once: Callable[[Row], Hashable] | None = None
     """Rows for which it returns the same are refused once, as Kafka does for some APIs."""
     error: Callable[[Message], int] | None = None
@@ -142,7 +147,7 @@ class NeedsEach:
 
     def __call__(self, call: Call, handle: Handle) -> Reply:
         rows: Sequence[Row] = getattr(call.request, self.asked) or ()
-        if len(rows) > AT_ONCE or any(len(self.parts(row)) > LARGE_ROWS for row in rows):
+        if len(rows) > AT_ONCE or sum(len(self.parts(row)) for row in rows) > LARGE_ROWS:
             return Reply.after(self._in_slices(call, handle, rows))
         allowed: list[Row] = []
         refused: list[Row] = []

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from gateway.authorization.guard import MESSAGES, TopicRows, chain, changed, may, may_cluster
+from collections.abc import Sequence
+from functools import partial
+
+from gateway.authorization.guard import (
+    AT_ONCE,
+    LARGE_ROWS,
+    MESSAGES,
+    TopicRows,
+    chain,
+    changed,
+    made,
+    may,
+    may_cluster,
+    refusal,
+)
+from gateway.fan_out import Slices
 from gateway.handlers.records.produce import look_up_names, names_known
 from gateway.handlers.records.verification import is_transactional
 from gateway.requests.call import Call, ClosesConnection, Guard, Handle
@@ -57,9 +72,12 @@ def write_txn_markers(call: Call[WriteTxnMarkersRequest], handle: Handle) -> Rep
     """Administrators abort hanging transactions with this request."""
     if may_cluster(call, AclOperation.ALTER) or may_cluster(call, AclOperation.CLUSTER_ACTION):
         return handle(call)
-    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     call.count_denied(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-    topic = _Marked.WritableTxnMarkerTopicResult
+    return refusal(call, partial(_refuse_markers, call.request))
+
+
+def _refuse_markers(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    code, topic = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _Marked.WritableTxnMarkerTopicResult
     rows = [
         _Marked(
             producer_id=marker.producer_id,
@@ -74,9 +92,9 @@ def write_txn_markers(call: Call[WriteTxnMarkersRequest], handle: Handle) -> Rep
                 for each in marker.topics
             ],
         )
-        for marker in call.request.markers
+        for marker in request.markers
     ]
-    return Reply(WriteTxnMarkersResponse(markers=rows))
+    return WriteTxnMarkersResponse(markers=rows)
 
 
 # Produce
@@ -91,7 +109,11 @@ def _transactional_id(call: Call[ProduceRequest], handle: Handle) -> Reply:
     call.count_denied(*right, transactional_id or "")
     if call.request.acks == 0:
         raise ClosesConnection("a batch with acks=0 was denied")
-    return Reply(ProduceResponse(responses=[_refused(topic, code) for topic in call.request.topic_data]))
+    return refusal(call, partial(_refuse_all, call.request, code))
+
+
+def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
+    return ProduceResponse(responses=[_refused(topic, code) for topic in request.topic_data])
 
 
 def _named(call: Call[ProduceRequest], handle: Handle) -> Reply:
@@ -104,17 +126,47 @@ async def _when_named(call: Call[ProduceRequest], handle: Handle) -> Reply:
 
 
 def _topics(call: Call[ProduceRequest], handle: Handle) -> Reply:
-    """The handler gets no unknown id: the topic may be known when it looks for it."""
-    allows, refused, allowed = call.context.policy.allows, [], []
-    for topic in call.request.topic_data:
-        if topic.topic_id is not None and not topic.name:
-            call.count_error(ErrorCode.UNKNOWN_TOPIC_ID)
-            refused.append(_refused(topic, ErrorCode.UNKNOWN_TOPIC_ID))
-        elif not topic.name or allows(AclOperation.WRITE, ResourceType.TOPIC, topic.name):
+    topics = call.request.topic_data
+    if len(topics) > AT_ONCE or sum(len(topic.partition_data) for topic in topics) > LARGE_ROWS:
+        return Reply.after(_topics_in_slices(call, handle))
+    refused, allowed = [], []
+    for topic in topics:
+        code = _error_of(call, topic)
+        if code is None:
             allowed.append(topic)
         else:
-            call.count_denied(AclOperation.WRITE, ResourceType.TOPIC, topic.name)
-            refused.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            refused.append(_refused(topic, code))
+    return _produced(call, handle, allowed, refused)
+
+
+async def _topics_in_slices(call: Call[ProduceRequest], handle: Handle) -> Reply:
+    slices, refused, allowed = Slices(), list[_Produced](), []
+    for topic in call.request.topic_data:
+        await slices.pause()
+        code = _error_of(call, topic)
+        if code is None:
+            allowed.append(topic)
+        else:
+            refused.append(await made(partial(_refused, topic, code), len(topic.partition_data)))
+    return _produced(call, handle, allowed, refused)
+
+
+def _error_of(call: Call[ProduceRequest], topic: ProduceRequest.TopicProduceData) -> ErrorCode | None:
+    """Why a topic is refused, which is counted. The handler gets no unknown id: the topic may be known when it looks
+    for it."""
+    if topic.topic_id is not None and not topic.name:
+        call.count_error(ErrorCode.UNKNOWN_TOPIC_ID)
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not topic.name or may(call, AclOperation.WRITE, ResourceType.TOPIC, topic.name):
+        return None
+    call.count_denied(AclOperation.WRITE, ResourceType.TOPIC, topic.name)
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _produced(
+    call: Call[ProduceRequest], handle: Handle, allowed: Sequence[ProduceRequest.TopicProduceData],
+    refused: Sequence[_Produced],
+) -> Reply:  # fmt: skip
     if not refused:
         return handle(call)
     is_answered = call.request.acks != 0
@@ -148,7 +200,9 @@ def produce(call: Call[ProduceRequest], handle: Handle) -> Reply:
     """Produce requests are frequent, and nearly all are allowed: these are found without a chain of guards."""
     request, allows = call.request, call.context.policy.allows
     producer = request.transactional_id
-    if names_known(call) and (producer is None or allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, producer)):
+    is_small = len(request.topic_data) <= AT_ONCE
+    is_allowed = producer is None or allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, producer)
+    if is_small and is_allowed and names_known(call):
         for topic in request.topic_data:
             if not allows(AclOperation.WRITE, ResourceType.TOPIC, topic.name):
                 break

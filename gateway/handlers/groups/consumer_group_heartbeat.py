@@ -6,6 +6,7 @@ the client's choice.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 from coordinator.group.consumer.assignment import Assignment, to_assignment
@@ -17,30 +18,45 @@ from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 from protocol.kafka.acl import AclOperation, ResourceType
 from protocol.kafka.messages.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from protocol.kafka.value_counts import has_more_rows
 
 OWN_ID_VERSION = 1
+LARGE_ROWS = 2_000
+"""In a request with more rows, the partitions that the member owns are collected in a thread."""
 _ASSIGNMENT = ConsumerGroupHeartbeatResponse.Assignment
 
 
 def handle(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
     if len(call.request.subscribed_topic_names or ()) > MAX_TOPIC_NAMES:
-        return _heartbeat(call)  # The coordinator refuses it.
+        return _heartbeat(call, None)  # The coordinator refuses it, whatever the member owns.
+    if has_more_rows(ConsumerGroupHeartbeatRequest, call.request, LARGE_ROWS):
+        return Reply.after(_of_large_owner(call))
+    return _of_owner(call, _owned(call.request.topic_partitions))
+
+
+async def _of_large_owner(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
+    return _of_owner(call, await asyncio.to_thread(_owned, call.request.topic_partitions))
+
+
+def _of_owner(call: Call[ConsumerGroupHeartbeatRequest], owned: Assignment | None) -> Reply:
     topics = call.cluster.group_service.subscribed_topics
     known = topics.knows(_names_to_know(call), call.request.subscribed_topic_regex)
-    return _heartbeat(call) if known else Reply.after(_look_up(call))
+    return _heartbeat(call, owned) if known else Reply.after(_look_up(call, owned))
 
 
-async def _look_up(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
+async def _look_up(call: Call[ConsumerGroupHeartbeatRequest], owned: Assignment | None) -> Reply:
     names, regex = _names_to_know(call), call.request.subscribed_topic_regex
     try:
         await call.cluster.group_service.subscribed_topics.learn(names, regex)
     except InvalidRegexError as error:
-        return _heartbeat(call, str(error))
-    return _heartbeat(call)
+        return _heartbeat(call, owned, str(error))
+    return _heartbeat(call, owned)
 
 
-def _heartbeat(call: Call[ConsumerGroupHeartbeatRequest], regex_problem: str | None = None) -> Reply:
-    asked = _request(call, regex_problem)
+def _heartbeat(
+    call: Call[ConsumerGroupHeartbeatRequest], owned: Assignment | None, regex_problem: str | None = None
+) -> Reply:
+    asked = _request(call, owned, regex_problem)
     beating = call.cluster.groups.ask(
         asked.group_id,
         lambda coordinator, now_ms, reply: coordinator.consumer_heartbeat(asked, now_ms, reply),
@@ -58,11 +74,14 @@ def _names_to_know(call: Call[ConsumerGroupHeartbeatRequest]) -> set[str]:
 
 
 def _names(call: Call[ConsumerGroupHeartbeatRequest]) -> list[str] | None:
+    """Of too many, as many as show that they are too many."""
     names = call.request.subscribed_topic_names
-    return None if names is None else [name or "" for name in names]  # null is not allowed here
+    return None if names is None else [name or "" for name in names[: MAX_TOPIC_NAMES + 1]]  # null is not allowed here
 
 
-def _request(call: Call[ConsumerGroupHeartbeatRequest], regex_problem: str | None) -> ConsumerHeartbeatRequest:
+def _request(
+    call: Call[ConsumerGroupHeartbeatRequest], owned: Assignment | None, regex_problem: str | None
+) -> ConsumerHeartbeatRequest:
     request = call.request
     return ConsumerHeartbeatRequest(
         group_id=request.group_id,
@@ -77,7 +96,7 @@ def _request(call: Call[ConsumerGroupHeartbeatRequest], regex_problem: str | Non
         subscribed_topic_regex=request.subscribed_topic_regex,
         regex_problem=regex_problem,
         server_assignor=request.server_assignor,
-        owned=_owned(request.topic_partitions),
+        owned=owned,
         has_own_id=call.version >= OWN_ID_VERSION,
         may_describe=lambda name: call.context.client_policy.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name),
     )

@@ -11,18 +11,31 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from coordinator.group.consumer.validation import MAX_TOPIC_NAMES
 from gateway import fan_out
-from gateway.authorization import groups, topics, transactions
-from gateway.authorization.guard import LARGE_ROWS, TopicRows
+from gateway.authorization import groups, records, topics, transactions
+from gateway.authorization.guard import AT_ONCE, LARGE_ROWS, TopicRows
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     ListGroupsRequest,
     ListGroupsResponse,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+)
+from protocol.kafka.messages.records import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ProduceRequest,
+    ProduceResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 from protocol.kafka.messages.topics import (
     CreateTopicsRequest,
@@ -193,3 +206,136 @@ async def test_very_many_refusals_are_made_in_a_thread(
     assert len(response.topics[0].partitions) == LARGE_ROWS + 1
     assert len(made) == 1
     assert made != [threading.get_ident()]
+
+
+async def turns_of(guard: Any, call: Any, response: Any = None) -> tuple[int, Any]:
+    """The turns of the loop that the guard gives to others, and its answer."""
+    judging, turns = asyncio.create_task(guard(call, lambda _: Reply(response)).result()), 0
+    async with asyncio.timeout(20):
+        while not judging.done():
+            turns += 1
+            await asyncio.sleep(0)
+    return turns, judging.result()
+
+
+_SOME = list(range(LARGE_ROWS // 10))
+"""Few partitions, but too many in 20 topics."""
+_TOPICS = [f"x{number}" for number in range(20)]
+_Listed = ListOffsetsRequest.ListOffsetsTopic
+_Deleted = DeleteRecordsRequest.DeleteRecordsTopic
+_Fetched = OffsetFetchRequest.OffsetFetchRequestTopic
+_FetchedOfGroup = _GROUP.OffsetFetchRequestTopics
+_Produced = ProduceRequest.TopicProduceData
+_PARTS: list[tuple[Any, int, Any, Any]] = [
+    (
+        records.LIST_OFFSETS, 1,
+        ListOffsetsRequest(topics=[
+            _Listed(name=name, partitions=[_Listed.ListOffsetsPartition(partition_index=each) for each in _SOME])
+            for name in _TOPICS
+        ]),
+        ListOffsetsResponse(),
+    ),
+    (
+        records.DELETE_RECORDS, 1,
+        DeleteRecordsRequest(topics=[
+            _Deleted(name=name, partitions=[_Deleted.DeleteRecordsPartition(partition_index=each) for each in _SOME])
+            for name in _TOPICS
+        ]),
+        DeleteRecordsResponse(),
+    ),
+    (
+        groups.offset_fetch, 5,
+        OffsetFetchRequest(group_id="g", topics=[_Fetched(name=name, partition_indexes=_SOME) for name in _TOPICS]),
+        OffsetFetchResponse(),
+    ),
+    (
+        groups.offset_fetch, 8,
+        OffsetFetchRequest(groups=[
+            _GROUP(group_id="g", topics=[_FetchedOfGroup(name=name, partition_indexes=_SOME) for name in _TOPICS])
+        ]),
+        OffsetFetchResponse(groups=[]),
+    ),
+    (
+        records.produce, 8,
+        ProduceRequest(acks=1, topic_data=[
+            _Produced(name=name, partition_data=[_Produced.PartitionProduceData(index=each) for each in _SOME])
+            for name in _TOPICS
+        ]),
+        ProduceResponse(),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("guard", "version", "request_", "response"), _PARTS)
+async def test_few_denied_topics_with_many_partitions_altogether(
+    monkeypatch: pytest.MonkeyPatch, guard: Any, version: int, request_: Any, response: Any
+) -> None:
+    monkeypatch.setattr(fan_out, "STEP_ITEMS", AT_ONCE)
+    call = call_of(request_, version, SimpleNamespace(response=type(response)))
+    call.context.policy.allows = lambda operation, kind, name: not name.startswith("x")
+    turns, _ = await turns_of(guard, call, response)
+    assert turns >= len(_TOPICS)
+
+
+async def test_a_produce_request_for_many_topics() -> None:
+    topics_ = [_Produced(name=f"t{number}") for number in range(AT_ONCE + 1)]
+    call = call_of(ProduceRequest(acks=1, topic_data=topics_), 8, SimpleNamespace(response=ProduceResponse))
+    turns, response = await turns_of(records.produce, call, ProduceResponse())
+    assert turns >= AT_ONCE
+    assert [row.name for row in response.responses] == ["t0"]
+
+
+@pytest.mark.parametrize("name", ["t1", "t0"])
+async def test_a_member_that_names_many_topics(name: str) -> None:
+    request = ConsumerGroupHeartbeatRequest(group_id="g", subscribed_topic_names=[name] * (AT_ONCE + 1))
+    call = call_of(request, 0, SimpleNamespace(response=ConsumerGroupHeartbeatResponse))
+    turns, response = await turns_of(groups.CONSUMER_GROUP_HEARTBEAT, call, ConsumerGroupHeartbeatResponse())
+    assert turns >= AT_ONCE
+    assert response.error_code == (ErrorCode.TOPIC_AUTHORIZATION_FAILED if name == "t0" else ErrorCode.NONE)
+
+
+async def test_a_member_that_names_too_many_topics_is_refused_without_a_decision_for_each() -> None:
+    request = ConsumerGroupHeartbeatRequest(group_id="g", subscribed_topic_names=["t0"] * (MAX_TOPIC_NAMES + 1))
+    refused = ConsumerGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
+    call = call_of(request, 0, SimpleNamespace(response=ConsumerGroupHeartbeatResponse))
+    call.context.policy.allows = Mock(return_value=True)
+    assert await groups.CONSUMER_GROUP_HEARTBEAT(call, lambda _: Reply(refused)).result() is refused
+    assert call.context.policy.allows.call_count == 1, "for the group"
+
+
+_Marker = WriteTxnMarkersRequest.WritableTxnMarker
+_MANY = list(range(LARGE_ROWS + 1))
+_IN_THREADS: list[tuple[Any, int, Any, Any]] = [
+    (
+        records.write_txn_markers, 1,
+        WriteTxnMarkersRequest(markers=[
+            _Marker(topics=[_Marker.WritableTxnMarkerTopic(name="t", partition_indexes=_MANY)])
+        ]),
+        WriteTxnMarkersResponse(),
+    ),
+    (
+        groups.offset_fetch, 8,
+        OffsetFetchRequest(groups=[
+            _GROUP(group_id="g", topics=[_FetchedOfGroup(name="t0", partition_indexes=_MANY)])
+        ]),
+        OffsetFetchResponse(groups=[]),
+    ),
+    (
+        records.produce, 8,
+        ProduceRequest(acks=1, topic_data=[
+            _Produced(name="t0", partition_data=[_Produced.PartitionProduceData(index=each) for each in _MANY])
+        ]),
+        ProduceResponse(),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("guard", "version", "request_", "response"), _IN_THREADS)
+async def test_a_denied_topic_with_very_many_partitions_is_refused_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, guard: Any, version: int, request_: Any, response: Any
+) -> None:
+    to_thread = AsyncMock(side_effect=lambda make: make())
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    call = call_of(request_, version, SimpleNamespace(response=type(response)))
+    await turns_of(guard, call, response)
+    assert to_thread.await_count == 1

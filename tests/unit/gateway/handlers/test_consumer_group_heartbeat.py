@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -22,6 +23,14 @@ def heartbeat(
 ) -> ConsumerHeartbeatRequest:
     """The request as the coordinator gets it."""
     got: list[ConsumerHeartbeatRequest] = []
+    consumer_group_heartbeat.handle(call_of(request, got, policy, knows))
+    return got[0]
+
+
+def call_of(
+    request: ConsumerGroupHeartbeatRequest, got: list[ConsumerHeartbeatRequest], policy: Policy = ALL_ALLOWED,
+    knows: Callable[..., object] = lambda *_: True,
+) -> Any:  # fmt: skip
     coordinator = SimpleNamespace(consumer_heartbeat=lambda asked, now_ms, reply: got.append(asked))
 
     def ask(group_id: str, heartbeat: Any, to_response: Any) -> Any:
@@ -29,13 +38,11 @@ def heartbeat(
         return asyncio.get_running_loop().create_future()
 
     service = SimpleNamespace(subscribed_topics=SimpleNamespace(knows=knows))
-    call = SimpleNamespace(
+    return SimpleNamespace(
         request=request, version=1, client_id="c", client=SimpleNamespace(host="/h"),
         cluster=SimpleNamespace(groups=SimpleNamespace(ask=ask), group_service=service),
         context=SimpleNamespace(client_policy=policy),
     )  # fmt: skip
-    consumer_group_heartbeat.handle(cast(Any, call))
-    return got[0]
 
 
 async def test_an_id_of_zeros_is_one_that_no_topic_has() -> None:
@@ -51,6 +58,20 @@ async def test_too_many_names_are_not_looked_up() -> None:
     with pytest.raises(ZeroDivisionError):
         heartbeat(replace(request, subscribed_topic_names=["t"]), knows=lambda *_: 1 // 0)
     assert heartbeat(request, knows=lambda *_: 1 // 0).subscribed_topic_names == names
+    more = replace(request, subscribed_topic_names=["t"] * 10 * MAX_TOPIC_NAMES)
+    assert heartbeat(more, knows=lambda *_: 1 // 0).subscribed_topic_names == names, "no more of them are copied"
+
+
+async def test_very_many_owned_partitions_are_collected_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    to_thread = AsyncMock(side_effect=lambda collect, topics: collect(topics))
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    numbers = list(range(consumer_group_heartbeat.LARGE_ROWS + 1))
+    rows = [ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=None, partitions=numbers)]
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3, topic_partitions=rows)
+    got: list[ConsumerHeartbeatRequest] = []
+    await consumer_group_heartbeat.handle(call_of(request, got)).prepared()
+    assert got[0].owned == {bytes(16): set(numbers)}
+    assert to_thread.await_count == 1
 
 
 async def test_the_coordinator_gets_the_topics_that_the_client_may_describe() -> None:
