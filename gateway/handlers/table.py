@@ -175,7 +175,7 @@ _ROWS = (
     ),
     Api(
         security.DescribeClientQuotasRequest, security.DescribeClientQuotasResponse,
-        0, 1, at_once(describe_client_quotas.handle),
+        0, 1, awaited(describe_client_quotas.handle),
     ),
     Api(
         security.AlterClientQuotasRequest, security.AlterClientQuotasResponse,

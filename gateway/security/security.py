@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
@@ -12,6 +12,7 @@ from gateway.background import to_the_end
 from gateway.config.gateway_config import PulsarSection
 from gateway.config.security import AuthorizationSection
 from gateway.errors import KafkaError
+from gateway.fan_out import in_steps
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError, RequestTimeoutError
@@ -83,11 +84,14 @@ class Security:
         changes = list(records)
         if not changes:
             return
-        growth_bytes = max(0, self.state.growth_bytes(dict(changes)))
+        growth_bytes = max(0, await self._growth_bytes(dict(changes)))
         if growth_bytes and self.state.memory_bytes + self._being_added_bytes + growth_bytes > self._max_bytes:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
         self._being_added_bytes += growth_bytes
         await to_the_end("security change", self._append(changes, growth_bytes, by), PulsarError)
+
+    async def _growth_bytes(self, changes: Mapping[bytes, bytes | None]) -> int:
+        return sum([self.state.growth_bytes(dict(step)) async for step in in_steps([*changes.items()])])
 
     async def _append(self, changes: list[Record], growth_bytes: int, by: Requester) -> None:
         """Goes on when the client has disconnected: what it has changed is logged all the same."""

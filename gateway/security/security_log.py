@@ -135,7 +135,8 @@ class SecurityLog:
         self._check_loaded()
         try:
             async with asyncio.timeout(STALLED_S):
-                position = await self._write([encode_message(value, key=key) for key, value in records])
+                messages = [encode_message(value, key=key) async for key, value in sliced(records)]
+                position = await self._write(messages)
                 await self._read(position)
         except TimeoutError:
             raise RequestTimeoutError(f"a change was not written to {TOPIC} in time") from None

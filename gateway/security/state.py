@@ -8,6 +8,8 @@ from itertools import starmap
 import structlog
 
 from gateway.security.acls import Acl, Acls
+from gateway.security.connection_rates import ConnectionRates
+from gateway.security.quota_entities import CONNECTION_RATE
 from gateway.security.records import (
     SECRET_KEY,
     Entity,
@@ -37,6 +39,8 @@ class SecurityState:
         self.quotas: dict[Entity, dict[str, float]] = {}
         self.quotas_version = 0
         """Increases with each change of a quota."""
+        self.connection_rates = ConnectionRates()
+        """Those of the quotas that are for addresses."""
         self.secret: bytes | None = None
         """Shared by all gateways of the fleet, in its own cluster."""
         self.memory_bytes = 0
@@ -123,6 +127,8 @@ class SecurityState:
             quotas[key.quota] = value
         if not quotas:
             del self.quotas[key.entity]
+        if key.quota == CONNECTION_RATE:
+            self.connection_rates.set(key.entity, value)
 
 
 def _memory_bytes(key: bytes, value: bytes | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.errors import KafkaError
+from gateway.fan_out import sliced
 from gateway.requests.call import Call
 from gateway.security.quota_entities import CLIENT_ID, IP, TYPES, USER
 from gateway.security.records import Entity
@@ -33,16 +34,19 @@ class _Filter(NamedTuple):
         )
 
 
-def handle(call: Call[DescribeClientQuotasRequest]) -> DescribeClientQuotasResponse:
+async def handle(call: Call[DescribeClientQuotasRequest]) -> DescribeClientQuotasResponse:
     try:
         wanted = _filter(call.request)
     except KafkaError as error:
         call.count_error(error.code)
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.text, entries=None)
-    quotas = call.cluster.security.state.quotas
-    return DescribeClientQuotasResponse(
-        entries=[_entry(entity, values) for entity, values in quotas.items() if wanted.matches(entity)],
-    )
+    quotas = tuple(call.cluster.security.state.quotas.items())
+    entries = [
+        _entry(entity, values)
+        async for entity, values in sliced(quotas)
+        if values and wanted.matches(entity)  # without values, it was removed meanwhile
+    ]
+    return DescribeClientQuotasResponse(entries=entries)
 
 
 def _entry(entity: Entity, values: dict[str, float]) -> _Entry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.security import address_quotas
+from gateway.security import address_quotas, connection_rates
 from gateway.security.address_quotas import AddressQuotas
 from gateway.security.quota_entities import CONNECTION_RATE, IP
 from gateway.security.records import QuotaKey, quota_record
@@ -83,3 +83,30 @@ def test_many_addresses_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> N
         quotas.throttle_time_ms(f"198.51.100.{number}", 0)
         assert quotas.throttle_time_ms(HERE, 0), "who goes on is not forgotten"
     assert len(quotas._rates) == 3
+
+
+@pytest.mark.parametrize("changed", [HERE, ELSEWHERE, None])
+def test_a_change_of_one_quota_does_not_read_all_others_again(
+    monkeypatch: pytest.MonkeyPatch, changed: str | None
+) -> None:
+    state = SecurityState()
+    for number in range(200):
+        allow(state, f"198.51.100.{number}", 1)
+    quotas, parsed = AddressQuotas(state), list[str]()
+    plain = connection_rates.address_of
+    for module in (connection_rates, address_quotas):
+        monkeypatch.setattr(module, "address_of", lambda host: parsed.append(host) or plain(host))  # type: ignore[func-returns-value]
+    allow(state, changed, 1)
+    assert welcome(quotas, HERE, 11) == (11 if changed == ELSEWHERE else 10)
+    assert len(parsed) < 20
+
+
+def test_the_last_spelling_of_an_address_counts_as_long_as_it_has_a_quota() -> None:
+    state = SecurityState()
+    allow(state, HERE, 1)
+    allow(state, f"::ffff:{HERE}", 2)
+    assert welcome(AddressQuotas(state), HERE, 100) == 20
+    allow(state, f"::ffff:{HERE}", None)
+    assert welcome(AddressQuotas(state), HERE, 100) == 10
+    state.clear()
+    assert welcome(AddressQuotas(state), HERE, 100) == 100

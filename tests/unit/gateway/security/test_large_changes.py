@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import pytest
 
+from gateway import fan_out
 from gateway.pulsar.errors import ConnectionLostError
-from gateway.security.acls import Acl
+from gateway.security import security_log
+from gateway.security.acls import Acl, Requester
 from gateway.security.large_changes import apply_in_slices, changes_to
 from gateway.security.records import (
     acl_record,
@@ -117,3 +119,33 @@ async def test_the_secret_of_a_new_log_counts_when_it_is_loaded_again() -> None:
         state.apply(record)
     await apply_in_slices(state, await changes_to(state, [secret_record(b"new"), secret_record(b"later")]))
     assert state.secret == b"new" and not len(state.acls)
+
+
+async def test_a_very_large_change_is_measured_and_encoded_in_slices(
+    scene: Scene, topic: FakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.start()
+    monkeypatch.setattr(fan_out, "SLICE_S", 0.0)
+    monkeypatch.setattr(fan_out, "STEP_ITEMS", 1)
+    steps, turn = list[tuple[str, int]](), 0
+
+    def noted(module: Any, name: str) -> None:
+        plain = getattr(module, name)
+
+        def noting(*arguments: Any, **options: Any) -> Any:
+            steps.append((name, turn))
+            return plain(*arguments, **options)
+
+        monkeypatch.setattr(module, name, noting)
+
+    noted(scene.state, "growth_bytes")
+    noted(security_log, "encode_message")
+    records = [acl_record(numbered("a", number, Permission.ALLOW), present=True) for number in range(100)]
+    changing = asyncio.create_task(scene.security.change(records, Requester("User:root", "192.0.2.7")))
+    while len(topic.entries) == 0:
+        turn += 1
+        await asyncio.sleep(0)
+    assert len(steps) == 2 * len(records)
+    assert len(set(steps)) > 1.9 * len(records), "hardly two in one turn"
+    topic.deliver()
+    await changing
