@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from gateway import fan_out
-from gateway.handlers.security import describe_acls, describe_client_quotas
+from gateway.handlers.security import delete_acls, describe_acls, describe_client_quotas
 from gateway.security.acls import Acl
 from gateway.security.records import QuotaKey, acl_record, quota_record
 from gateway.security.state import SecurityState
 from protocol.kafka.acl import AclOperation, PatternType, Permission, ResourceType
-from protocol.kafka.messages.security import DescribeAclsRequest, DescribeClientQuotasRequest
+from protocol.kafka.messages.security import DeleteAclsRequest, DescribeAclsRequest, DescribeClientQuotasRequest
 
 MANY = 40
 NAMES = sorted(f"n{number}" for number in range(MANY))
@@ -37,8 +39,9 @@ def state() -> SecurityState:
 
 
 def asked(handle: Any, state: SecurityState, request: Any) -> asyncio.Task[Any]:
-    security = SimpleNamespace(state=state, has_acls=True)
-    return asyncio.create_task(handle(SimpleNamespace(request=request, cluster=SimpleNamespace(security=security))))
+    security = SimpleNamespace(state=state, has_acls=True, catch_up=AsyncMock(), change=AsyncMock())
+    cluster, context = SimpleNamespace(security=security), SimpleNamespace(requester=None)
+    return asyncio.create_task(handle(SimpleNamespace(request=request, cluster=cluster, context=context)))
 
 
 async def turns_of(task: asyncio.Task[Any]) -> int:
@@ -49,13 +52,27 @@ async def turns_of(task: asyncio.Task[Any]) -> int:
     return turns
 
 
+def allow(state: SecurityState, name: str) -> None:
+    acl = Acl(ResourceType.TOPIC, PatternType.LITERAL, name, "User:a", "*", AclOperation.READ, Permission.ALLOW)
+    state.apply(acl_record(acl, present=True))
+
+
 async def test_acls(state: SecurityState) -> None:
     for name in NAMES:
-        acl = Acl(ResourceType.TOPIC, PatternType.LITERAL, name, "User:a", "*", AclOperation.READ, Permission.ALLOW)
-        state.apply(acl_record(acl, present=True))
+        allow(state, name)
     asking = asked(describe_acls.handle, state, ALL_ACLS)
     assert await turns_of(asking) > 3 * MANY, "to find them, to sort them, and to describe them"
     assert [row.resource_name for row in asking.result().resources] == NAMES
+
+
+async def test_acls_to_delete(state: SecurityState) -> None:
+    for name in NAMES:
+        allow(state, name)
+    wanted = DeleteAclsRequest.DeleteAclsFilter(**asdict(ALL_ACLS))
+    asking = asked(delete_acls.handle, state, DeleteAclsRequest(filters=[wanted]))
+    assert await turns_of(asking) > 2.5 * MANY, "to find them, to sort them, and to delete them"
+    [row] = asking.result().filter_results
+    assert [acl.resource_name for acl in row.matching_acls] == NAMES
 
 
 def limit(state: SecurityState, name: str, rate: float | None) -> None:
