@@ -188,11 +188,15 @@ class FetchSessions:
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = secrets.randbits(31)
         session = FetchSession(session_id, owner, partitions, uses_topic_ids=uses_topic_ids)
+        return session if self._add(session) else None
+
+    def _add(self, session: FetchSession) -> bool:
+        """False if there is no room."""
         if not self._make_room(session.size):
-            return None
-        self._sessions[session_id] = session
+            return False
+        self._sessions[session.session_id] = session
         self._partitions += session.size
-        return session
+        return True
 
     def _make_room(self, partitions: int) -> bool:
         """Evict the sessions that were not used for the longest time. Returns whether there is room now."""
@@ -242,8 +246,9 @@ class FetchSessions:
             self._remove(session)
             return None
         if self._partitions > self._max_partitions:
-            self._remove(session)
-            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            self._remove(session)  # it makes no room for itself
+            if not self._add(session):
+                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         self.used(session)
         return session
 

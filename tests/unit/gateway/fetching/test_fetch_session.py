@@ -143,6 +143,29 @@ def test_several_old_sessions_make_room_for_a_large_one(monkeypatch: pytest.Monk
     assert [sessions.find(OWNER, each.session_id) is None for each in small] == [True, True, False]
 
 
+def test_old_sessions_make_room_for_one_that_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they do for the new one that its client would begin with a full fetch."""
+    monkeypatch.setattr(fetch_session, "PARTITIONS_PER_SESSION", 2)
+    sessions = FetchSessions(3)
+    old, growing, used = create(sessions, part(0), part(1)), create(sessions, part(0)), create(sessions, part(0))
+    old.used_at = growing.used_at = float("-inf")
+    grown = resume(sessions, growing, 1, *map(part, range(4)))
+    assert grown is not None and len(grown.partitions) == 4
+    assert sessions.find(OWNER, old.session_id) is None
+    assert sessions.find(OWNER, used.session_id) is used
+    create(sessions, part(0))  # there is room for one more partition
+
+
+def test_a_session_that_outgrows_all_room_evicts_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_session, "PARTITIONS_PER_SESSION", 2)
+    monkeypatch.setattr(fetch_session, "PROTECT_S", 0)
+    sessions = FetchSessions(2)
+    other, growing = create(sessions, part(0)), create(sessions, part(0))
+    with pytest.raises(KafkaError):
+        resume(sessions, growing, 1, *map(part, range(5)))
+    assert sessions.find(OWNER, other.session_id) is other
+
+
 def test_names_count_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of topics that do not exist are kept, too: they are answered with an error until they exist."""
     monkeypatch.setattr(fetch_session, "PARTITIONS_PER_SESSION", 50)
