@@ -6,10 +6,11 @@ import secrets
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from gateway.errors import KafkaError
+from gateway.fan_out import in_steps, sliced
 from protocol.kafka.buffers import RecordChunks
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import FetchResponse
@@ -17,6 +18,8 @@ from protocol.kafka.messages.records import FetchResponse
 NO_SESSION = 0
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
+NO_EPOCH = MAX_EPOCH + 1
+"""No request has it: the epoch of a session that is being changed in slices."""
 PROTECT_S = 120.0
 """A session used within this time is not evicted for a new one (min.incremental.fetch.session.eviction.ms)."""
 PARTITIONS_PER_SESSION = 250
@@ -102,7 +105,7 @@ class FetchSession:
         """The number of partitions that it counts as."""
         self.used_at = time.monotonic()
 
-    def change(self, changed: Iterable[FetchedPartition], forgotten: Set[Key]) -> None:
+    def change(self, changed: Iterable[FetchedPartition], forgotten: Iterable[Key]) -> None:
         for part in changed:
             known = self.partitions.get(part.key)
             if known is None:
@@ -110,8 +113,10 @@ class FetchSession:
                 self.size += part.size
             else:
                 known.update(part)
-        for key in self.partitions.keys() & forgotten:  # a client may name far more than the session has
-            self.size -= self.partitions.pop(key).size
+        for key in forgotten:
+            known = self.partitions.pop(key, None)
+            if known is not None:
+                self.size -= known.size
 
     def is_at(self, request_epoch: int) -> bool:
         """Whether the request with this epoch is the last one of the session. Another connection may have sent more."""
@@ -184,11 +189,25 @@ class FetchSessions:
         self, owner: str, partitions: Iterable[FetchedPartition], *, uses_topic_ids: bool
     ) -> FetchSession | None:
         """None if there is no room: the answer then has session id 0."""
-        session_id = 0
+        session = FetchSession(self._new_id(), owner, partitions, uses_topic_ids=uses_topic_ids)
+        return session if self._add(session) else None
+
+    async def create_large(
+        self, owner: str, partitions: dict[Key, FetchedPartition], *, uses_topic_ids: bool
+    ) -> FetchSession | None:
+        """As `create`, in slices. The session keeps the dict."""
+        size = 0
+        async for part in sliced(partitions.values()):
+            size += part.size
+        session = FetchSession(self._new_id(), owner, (), uses_topic_ids=uses_topic_ids)
+        session.partitions, session.size = partitions, size
+        return session if self._add(session) else None
+
+    def _new_id(self) -> int:
+        session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = secrets.randbits(31)
-        session = FetchSession(session_id, owner, partitions, uses_topic_ids=uses_topic_ids)
-        return session if self._add(session) else None
+        return session_id
 
     def _add(self, session: FetchSession) -> bool:
         """False if there is no room."""
@@ -223,8 +242,12 @@ class FetchSessions:
         if session is not None:
             self._remove(session)
 
+    def _end(self, session: FetchSession) -> None:
+        if self._sessions.get(session.session_id) is session:
+            self._remove(session)
+
     def resume(
-        self, owner: str, session_id: int, epoch: int, changed: Iterable[FetchedPartition], forgotten: Set[Key],
+        self, owner: str, session_id: int, epoch: int, changed: Iterable[FetchedPartition], forgotten: Iterable[Key],
         *, uses_topic_ids: bool,
     ) -> FetchSession | None:  # fmt: skip
         """The session with its changes. Without partitions it is closed, and the result is None.
@@ -232,6 +255,36 @@ class FetchSessions:
         Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, also if there is no room for more partitions: the client then
         sends a full request. Raises INVALID_FETCH_SESSION_EPOCH and FETCH_SESSION_TOPIC_ID_ERROR.
         """
+        session = self._at(owner, session_id, epoch, uses_topic_ids=uses_topic_ids)
+        self._change(session, changed, forgotten)
+        return self._changed(session, epoch)
+
+    async def resume_large(
+        self, owner: str, session_id: int, epoch: int, changed: Sequence[FetchedPartition],
+        forgotten: Iterable[tuple[str | uuid.UUID | None, Sequence[int]]], *, uses_topic_ids: bool,
+    ) -> FetchSession | None:  # fmt: skip
+        """As `resume`, in slices. `forgotten`: partitions by topic.
+
+        Other requests of the session are refused meanwhile: its client knows no epoch that comes after this one. It may
+        be closed, or evicted. If the client disconnects it ends, because it is half changed.
+        """
+        session = self._at(owner, session_id, epoch, uses_topic_ids=uses_topic_ids)
+        self.used(session)
+        session.epoch = NO_EPOCH
+        try:
+            async for some in in_steps(changed):
+                self._change(session, some, ())
+            async for topic, partitions in sliced(forgotten):
+                async for numbers in in_steps(partitions):
+                    self._change(session, (), [(topic, number) for number in numbers])
+        except BaseException:
+            self._end(session)
+            raise
+        if self.find(owner, session_id) is not session:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        return self._changed(session, epoch)
+
+    def _at(self, owner: str, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
         session = self.find(owner, session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -239,9 +292,15 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if uses_topic_ids != session.uses_topic_ids:  # a client that has lost its metadata knows only names
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        return session
+
+    def _change(self, session: FetchSession, changed: Iterable[FetchedPartition], forgotten: Iterable[Key]) -> None:
         before = session.size
         session.change(changed, forgotten)
-        self._partitions += session.size - before
+        if self._sessions.get(session.session_id) is session:
+            self._partitions += session.size - before
+
+    def _changed(self, session: FetchSession, epoch: int) -> FetchSession | None:
         if not session.partitions:
             self._remove(session)
             return None
@@ -249,6 +308,7 @@ class FetchSessions:
             self._remove(session)  # it makes no room for itself
             if not self._add(session):
                 raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session.epoch = epoch
         self.used(session)
         return session
 

@@ -20,7 +20,6 @@ from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, TopicAns
 from gateway.fetching.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    NO_SESSION,
     FetchedPartition,
     FetchSession,
     Key,
@@ -76,24 +75,10 @@ def with_requested(
     for topic in call.request.topics:
         _add_named(named, call, topic, topic.partitions)
     try:
-        fetched, session = _in_session(call, named, forgotten_keys(call))
+        fetched, session = _in_session(call, named)
     except KafkaError as error:
         return Reply(FetchAnswer(error_code=error.code))
     return then(fetched, session)
-
-
-async def _forgotten_of_many(call: Call[FetchRequest], named: Set[Key]) -> Set[Key]:
-    """Those that the session has, or will have. It does not change meanwhile, or the request is refused."""
-    session = call.cluster.fetch_sessions.find(call.client.host, call.request.session_id)
-    if session is None or session.epoch != call.request.session_epoch:
-        return frozenset()
-    return {
-        key
-        async for topic in sliced(call.request.forgotten_topics_data)
-        async for partition in sliced(topic.partitions)
-        if (key := (topic.topic_id if call.version >= TOPIC_ID_VERSION else topic.topic, partition))
-        in session.partitions or key in named
-    }
 
 
 def names_many(request: FetchRequest) -> bool:
@@ -110,7 +95,7 @@ async def _with_many(
         async for some in in_steps(topic.partitions):
             _add_named(named, call, topic, some)
     try:
-        fetched, session = _in_session(call, named, await _forgotten_of_many(call, named.keys()))
+        fetched, session = await _in_session_of_many(call, named)
     except KafkaError as error:
         return Reply(FetchAnswer(error_code=error.code))
     return then(fetched, session)
@@ -326,23 +311,47 @@ def _rack(call: Call[FetchRequest]) -> str:
 
 
 def _in_session(
-    call: Call[FetchRequest], by_key: dict[Key, FetchedPartition], forgotten: Set[Key]
+    call: Call[FetchRequest], by_key: dict[Key, FetchedPartition]
 ) -> tuple[list[FetchedPartition], FetchSession | None]:
     """The partitions to fetch, by the request alone or with its session. Raises KafkaError."""
     request, sessions, owner = call.request, call.cluster.fetch_sessions, call.client.host
     named, uses_topic_ids = list(by_key.values()), call.version >= TOPIC_ID_VERSION
-    if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
+    if _is_full(call):
         sessions.close(owner, request.session_id)
-        return named, None
-    if request.session_epoch == INITIAL_EPOCH:
-        sessions.close(owner, request.session_id)
-        return named, sessions.create(owner, named, uses_topic_ids=uses_topic_ids)
-    if request.session_id == NO_SESSION:
-        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        begins = _begins_session(call)
+        return named, sessions.create(owner, named, uses_topic_ids=uses_topic_ids) if begins else None
     session = sessions.resume(
+        owner, request.session_id, request.session_epoch, named, forgotten_keys(call), uses_topic_ids=uses_topic_ids
+    )
+    return (named, None) if session is None else (list(session.partitions.values()), session)
+
+
+async def _in_session_of_many(
+    call: Call[FetchRequest], by_key: dict[Key, FetchedPartition]
+) -> tuple[list[FetchedPartition], FetchSession | None]:
+    """As `_in_session`, in slices."""
+    request, sessions, owner = call.request, call.cluster.fetch_sessions, call.client.host
+    named, uses_topic_ids = list(by_key.values()), call.version >= TOPIC_ID_VERSION
+    if _is_full(call):
+        sessions.close(owner, request.session_id)
+        begins = _begins_session(call)
+        return named, await sessions.create_large(owner, by_key, uses_topic_ids=uses_topic_ids) if begins else None
+    forgotten = (
+        (topic.topic_id if uses_topic_ids else topic.topic, topic.partitions) for topic in request.forgotten_topics_data
+    )
+    session = await sessions.resume_large(
         owner, request.session_id, request.session_epoch, named, forgotten, uses_topic_ids=uses_topic_ids
     )
     return (named, None) if session is None else (list(session.partitions.values()), session)
+
+
+def _is_full(call: Call[FetchRequest]) -> bool:
+    """The request names all its partitions."""
+    return call.version < SESSION_VERSION or call.request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}
+
+
+def _begins_session(call: Call[FetchRequest]) -> bool:
+    return call.version >= SESSION_VERSION and call.request.session_epoch == INITIAL_EPOCH
 
 
 def forgotten_keys(call: Call[FetchRequest]) -> Set[Key]:

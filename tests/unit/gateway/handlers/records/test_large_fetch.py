@@ -10,7 +10,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from gateway import fan_out
-from gateway.fetching.fetch_session import FINAL_EPOCH, FetchSessions
+from gateway.fetching.fetch_session import FINAL_EPOCH, FetchSession, FetchSessions
 from gateway.handlers.records import fetch
 from gateway.requests.cluster import Unread
 from gateway.requests.policy import ALL_ALLOWED
@@ -93,13 +93,87 @@ async def test_a_session_that_moves_on_meanwhile() -> None:
     late = scene.ask(named=PARTITIONS, session_id=first.session_id, epoch=1)
     session = scene.sessions.find("h", first.session_id)
     assert session is not None
-    while session.epoch == 1:
+    while session.epoch != 2:
         await asyncio.sleep(0)
     before = [part.answered_watermark for part in session.partitions.values()]
     next_one = scene.ask(named=1, session_id=first.session_id, epoch=2)
     assert (await late).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert [part.answered_watermark for part in session.partitions.values()] == before
     assert rows(await next_one) == [(number, UNKNOWN) for number in range(PARTITIONS)]
+
+
+async def half_changed(scene: Scene, session: FetchSession, *, named: int = 0, forgotten: int = 0) -> asyncio.Task[Any]:
+    """A request that changes the session, and has changed about the half of it."""
+    before = len(session.partitions)
+    task = scene.ask(named=named, forgotten=forgotten, session_id=session.session_id, epoch=session.epoch)
+    async with asyncio.timeout(10):
+        while abs(len(session.partitions) - before) < PARTITIONS // 2:
+            assert not task.done()
+            await asyncio.sleep(0)
+    assert abs(len(session.partitions) - before) == PARTITIONS // 2, "others have their turn between the changes"
+    return task
+
+
+async def begun(scene: Scene, partitions: int) -> FetchSession:
+    answer = await scene.ask(named=partitions, epoch=0)
+    session = scene.sessions.find("h", answer.session_id)
+    assert session is not None
+    return session
+
+
+async def test_a_session_forgets_partitions_in_slices() -> None:
+    scene = Scene()
+    session = await begun(scene, PARTITIONS + 1)
+    task = await half_changed(scene, session, forgotten=PARTITIONS)
+    assert rows(await task) == [(PARTITIONS, UNKNOWN)]
+    assert scene.sessions._partitions == session.size == 1
+
+
+async def test_a_session_gets_partitions_in_slices() -> None:
+    scene = Scene()
+    session = await begun(scene, 1)
+    task = await half_changed(scene, session, named=PARTITIONS)
+    assert rows(await task) == [(number, UNKNOWN) for number in range(PARTITIONS)]
+    assert scene.sessions._partitions == session.size == PARTITIONS
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+async def test_other_requests_of_a_session_that_is_being_changed(epoch: int) -> None:
+    """Its client knows no epoch that comes after this request: it has no answer yet."""
+    scene = Scene()
+    session = await begun(scene, PARTITIONS)
+    changing = await half_changed(scene, session, forgotten=PARTITIONS - 1)
+    other = await scene.ask(session_id=session.session_id, epoch=epoch)
+    assert other.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert rows(await changing) == [(PARTITIONS - 1, UNKNOWN)]
+    assert rows(await scene.ask(named=1, session_id=session.session_id, epoch=2)) == [
+        (PARTITIONS - 1, UNKNOWN), (0, UNKNOWN)
+    ]  # fmt: skip
+
+
+async def test_a_session_that_is_closed_while_it_is_changed() -> None:
+    scene = Scene()
+    session = await begun(scene, PARTITIONS)
+    changing = await half_changed(scene, session, forgotten=PARTITIONS - 1)
+    scene.sessions.close("h", session.session_id)
+    assert (await changing).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert scene.sessions._partitions == 0
+
+
+async def test_a_client_that_disconnects_while_its_session_is_changed() -> None:
+    scene = Scene()
+    session = await begun(scene, PARTITIONS)
+    changing = await half_changed(scene, session, forgotten=PARTITIONS - 1)
+    changing.cancel()
+    await asyncio.wait([changing])
+    assert scene.sessions.find("h", session.session_id) is None
+    assert scene.sessions._partitions == 0
+
+
+async def test_a_new_session_is_counted_in_slices() -> None:
+    scene = Scene()
+    alone = await turns_until(scene.ask(named=PARTITIONS))
+    assert await turns_until(scene.ask(named=PARTITIONS, epoch=0)) > alone + 0.5 * PARTITIONS
 
 
 async def test_a_refused_isolation_level() -> None:
