@@ -19,7 +19,7 @@ NO_SESSION = 0
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
 NO_EPOCH = MAX_EPOCH + 1
-"""No request has it: the epoch of a session that is being changed in slices."""
+"""No request has it: the epoch of a session that has ended, or is being changed in slices."""
 PROTECT_S = 120.0
 """A session used within this time is not evicted for a new one (min.incremental.fetch.session.eviction.ms)."""
 PARTITIONS_PER_SESSION = 250
@@ -88,8 +88,15 @@ class FetchedPartition:
         self.leader_epoch, self.fetched_epoch = other.leader_epoch, other.fetched_epoch
 
 
+class InFlight(Protocol):
+    """A fetch that is not answered yet."""
+
+    def end(self) -> None:
+        """Answer it: its session has moved on, or has ended, so nothing waits for its records. Not in this call."""
+
+
 class FetchSession:
-    __slots__ = ("epoch", "owner", "partitions", "session_id", "size", "used_at", "uses_topic_ids")
+    __slots__ = ("epoch", "in_flight", "owner", "partitions", "session_id", "size", "used_at", "uses_topic_ids")
 
     def __init__(
         self, session_id: int, owner: str, partitions: Iterable[FetchedPartition], *, uses_topic_ids: bool
@@ -104,6 +111,8 @@ class FetchSession:
         self.size = sum([part.size for part in self.partitions.values()])
         """The number of partitions that it counts as."""
         self.used_at = time.monotonic()
+        self.in_flight: InFlight | None = None
+        """Its newest fetch, while it is not answered. There is no other one: each holds memory for all partitions."""
 
     def change(self, changed: Iterable[FetchedPartition], forgotten: Iterable[Key]) -> None:
         for part in changed:
@@ -225,7 +234,7 @@ class FetchSessions:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or time.monotonic() - oldest.used_at < PROTECT_S:
                 return False
-            self._remove(oldest)
+            self._end(oldest)
         return True
 
     def _remove(self, session: FetchSession) -> None:
@@ -240,11 +249,14 @@ class FetchSessions:
     def close(self, owner: str, session_id: int) -> None:
         session = self.find(owner, session_id)
         if session is not None:
-            self._remove(session)
+            self._end(session)
 
     def _end(self, session: FetchSession) -> None:
         if self._sessions.get(session.session_id) is session:
             self._remove(session)
+        session.epoch = NO_EPOCH
+        if session.in_flight is not None:
+            session.in_flight.end()
 
     def resume(
         self, owner: str, session_id: int, epoch: int, changed: Iterable[FetchedPartition], forgotten: Iterable[Key],
@@ -302,19 +314,22 @@ class FetchSessions:
 
     def _changed(self, session: FetchSession, epoch: int) -> FetchSession | None:
         if not session.partitions:
-            self._remove(session)
+            self._end(session)
             return None
         if self._partitions > self._max_partitions:
             self._remove(session)  # it makes no room for itself
             if not self._add(session):
+                self._end(session)
                 raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = epoch
         self.used(session)
         return session
 
     def used(self, session: FetchSession) -> None:
-        """A request has used the session: it has the next epoch."""
+        """A request has used the session: it has the next epoch. The one before it ends."""
         session.epoch = _after(session.epoch)
+        if session.in_flight is not None:
+            session.in_flight.end()
         session.used_at = time.monotonic()
         self._sessions.move_to_end(session.session_id)
 

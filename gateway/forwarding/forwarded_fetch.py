@@ -16,6 +16,7 @@ from gateway.fetching.fetch_session import FetchedPartition, FetchSession
 from gateway.forwarding.asked_fetches import Ask, AskedFetches
 from gateway.forwarding.large_waiting_fetch import LargeWaitingFetch
 from gateway.forwarding.waiting_fetch import Part, WaitingFetch
+from gateway.handlers.records.awaited_fetch import awaited, outdated
 from gateway.handlers.records.fetch import ISOLATION_LEVELS, RESOLVED_AT_ONCE, fetch, with_requested
 from gateway.handlers.records.fetch_rights import may_read
 from gateway.pulsar.errors import PulsarError
@@ -57,6 +58,8 @@ class ForwardedFetches:
             reply = fetch(call, fetched, session)
             self._led_here(call, epoch)
             return reply
+        if session is not None and not session.is_at(call.request.session_epoch):
+            return Reply(outdated(session))
         is_large = len(parts) > RESOLVED_AT_ONCE
         if is_large:
             await self._asked.forget_all_but_many(fetched)
@@ -67,7 +70,7 @@ class ForwardedFetches:
         self._asked.waiting.add(waiting)
         waiting.future.add_done_callback(lambda _: self._asked.waiting.discard(waiting))
         waiting.start()
-        return Reply.later(waiting.future)
+        return awaited(waiting.future, session)
 
     def forget(self) -> None:
         """The client has disconnected, or one gateway answers its fetches: what is known here would be outdated when

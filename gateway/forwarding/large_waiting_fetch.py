@@ -16,6 +16,7 @@ from gateway.fetching.fetch_answer import FetchAnswer, TopicAnswer, add_rows
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession, names_all, record_if_changed
 from gateway.forwarding.asked_fetches import AskedFetches
 from gateway.forwarding.waiting_fetch import Part, WaitingFetch
+from gateway.handlers.records.awaited_fetch import outdated
 from gateway.handlers.records.fetch import TOPIC_ID_VERSION
 from gateway.handlers.records.fetch_rights import while_allowed
 from gateway.requests.call import Call
@@ -102,8 +103,10 @@ class LargeWaitingFetch(WaitingFetch):
 
         Until it is complete, its records still count as unread.
         """
-        if self._is_outdated():
-            return self._refusal()
+        if self._session is not None:
+            if self._is_outdated():
+                return outdated(self._session)
+            self._session.in_flight = None
         request, unread = self._call.request, self._fetches.unread
         topics: list[TopicAnswer] = []
         by_id, held_bytes = self._call.version >= TOPIC_ID_VERSION, 0

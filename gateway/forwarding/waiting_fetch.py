@@ -9,12 +9,12 @@ from coordinator.fleet.messages import Member
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession, names_all, record_if_changed
 from gateway.forwarding.asked_fetches import AskedFetches
+from gateway.handlers.records.awaited_fetch import outdated
 from gateway.handlers.records.fetch import TOPIC_ID_VERSION
 from gateway.handlers.records.fetch_bounds import max_wait_ms, min_bytes
 from gateway.handlers.records.fetch_rights import while_allowed
 from gateway.requests.call import Call
 from gateway.requests.reply import Response
-from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import FetchRequest
 
 GRACE_S = 0.2
@@ -45,7 +45,7 @@ class WaitingFetch:
         self._leaders = leaders
         self._loop = asyncio.get_running_loop()
         self._min_bytes = min_bytes(call)
-        wait_ms = max_wait_ms(call) if self._min_bytes > 0 else 0
+        wait_ms = max_wait_ms(call, len(parts)) if self._min_bytes > 0 else 0
         self._end_s = self._loop.time() + wait_ms / 1000 - SLACK_S
         self._timers: list[asyncio.TimerHandle] = []
         self._is_over = self._end_s <= self._loop.time()
@@ -118,8 +118,8 @@ class WaitingFetch:
 
     def _answer(self) -> FetchAnswer:
         request, session = self._call.request, self._session
-        if self._is_outdated():
-            return self._refusal()
+        if session is not None and self._is_outdated():
+            return outdated(session)
         rows = [
             while_allowed(self._call, part.name, row)
             for part in self._parts
@@ -134,11 +134,8 @@ class WaitingFetch:
         )
 
     def _is_outdated(self) -> bool:
-        """Whether another connection has continued the session."""
+        """Whether another connection has continued the session, or has closed it."""
         return self._session is not None and not self._session.is_at(self._call.request.session_epoch)
-
-    def _refusal(self) -> FetchAnswer:
-        return FetchAnswer(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=self._session_id)
 
     @property
     def _session_id(self) -> int:

@@ -26,6 +26,7 @@ from gateway.fetching.fetch_session import (
     record_if_changed,
 )
 from gateway.fetching.large_fetch import LargeFetch
+from gateway.handlers.records.awaited_fetch import awaited, outdated
 from gateway.handlers.records.fetch_bounds import (
     WHOLE_FIRST_BATCH_VERSION,
     is_room_for_answers,
@@ -118,31 +119,41 @@ async def _fetch_many(call: Call[FetchRequest], fetched: list[FetchedPartition],
     parts, slices = [], Slices()
     for part in fetched:
         await slices.pause()
+        if _is_outdated(call, session):  # the rest would be in vain
+            break
         parts.append(_resolve(call, part))
     return delay(call, parts, session)
 
 
 def delay(call: Call[FetchRequest], parts: list[FetchPartitionState], session: FetchSession | None) -> Reply:
     """Answer when there is enough data, from the logs of `parts`. Logs that are not open are opened."""
+    if session is not None and _is_outdated(call, session):
+        return Reply(outdated(session))
     if call.request.isolation_level not in ISOLATION_LEVELS:
         return Reply.after(_refuse_all(call, parts))
+    params = _params(call, len(parts))
     if len(parts) > RESOLVED_AT_ONCE:
         large = LargeFetch(
-            _params(call), parts, partial(_open, call), partial(_respond_in_slices, call, parts, session),
+            params, parts, partial(_open, call), partial(_respond_in_slices, call, parts, session),
             partial(_hold, call.cluster.unread),
         )  # fmt: skip
         large.start()
-        return Reply.later(large.future)
-    delayed = DelayedFetch(_params(call), parts, partial(_open, call), partial(_respond, call, parts, session))
+        return awaited(large.future, session)
+    delayed = DelayedFetch(params, parts, partial(_open, call), partial(_respond, call, parts, session))
     answer = delayed.start()
-    return Reply.later(delayed.future) if answer is None else Reply(answer)
+    return awaited(delayed.future, session) if answer is None else Reply(answer)
 
 
-def _params(call: Call[FetchRequest]) -> FetchParams:
+def _is_outdated(call: Call[FetchRequest], session: FetchSession | None) -> bool:
+    """Another connection has continued the session, or has closed it."""
+    return session is not None and not session.is_at(call.request.session_epoch)
+
+
+def _params(call: Call[FetchRequest], partitions: int) -> FetchParams:
     request, cluster = call.request, call.cluster
     limit_bytes = max_bytes(call)
     return FetchParams(
-        max_wait_ms=max_wait_ms(call),
+        max_wait_ms=max_wait_ms(call, partitions),
         min_bytes=min_bytes(call),
         room_bytes=lambda: limit_bytes if is_room_for_answers(cluster) else 0,
         whole_first_batch=call.version >= WHOLE_FIRST_BATCH_VERSION,
@@ -160,8 +171,8 @@ def _respond(
     call: Call[FetchRequest], parts: list[FetchPartitionState], session: FetchSession | None,
     rows: list[PartitionAnswer],
 ) -> FetchAnswer:
-    if session is not None and not session.is_at(call.request.session_epoch):
-        return _outdated(session)
+    if session is not None and _is_outdated(call, session):
+        return outdated(session)
     topics: list[TopicAnswer] = []
     endpoints: list[FetchResponse.NodeEndpoint] = []
     _show(call, session, parts, rows, topics, endpoints)
@@ -174,8 +185,10 @@ async def _respond_in_slices(
 ) -> FetchAnswer:
     """As `_respond`. From the first slice on, the session counts the answer as given, also if it moves on meanwhile:
     that is as if this answer had been a moment earlier."""
-    if session is not None and not session.is_at(call.request.session_epoch):
-        return _outdated(session)
+    if session is not None:
+        if _is_outdated(call, session):
+            return outdated(session)
+        session.in_flight = None
     topics: list[TopicAnswer] = []
     endpoints: list[FetchResponse.NodeEndpoint] = []
     done = 0
@@ -183,10 +196,6 @@ async def _respond_in_slices(
         _show(call, session, parts[done : done + len(some)], some, topics, endpoints)
         done += len(some)
     return _answer(session, topics, endpoints)
-
-
-def _outdated(session: FetchSession) -> FetchAnswer:
-    return FetchAnswer(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
 
 
 def _show(

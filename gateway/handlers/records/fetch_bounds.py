@@ -8,9 +8,11 @@ from gateway.requests.cluster import Cluster
 from protocol.kafka.messages.records import FetchRequest
 
 WHOLE_FIRST_BATCH_VERSION = 3
+LARGE_PARTITIONS = 2_000
+"""About as many as a request of LARGE_FRAME_BYTES names. In a session (KIP-227), a request need not name them."""
 LARGE_WAIT_MS = 1_000
-"""A large request waits no longer, because it holds memory in which others would be decoded. Its client gets what there
-is, and asks again; in a session (KIP-227), it names only changes then."""
+"""A large fetch waits no longer, because it holds memory, also such in which other requests would be decoded. Its
+client gets what there is, and asks again; in a session, it names only changes then."""
 
 
 def max_bytes(call: Call[FetchRequest]) -> int:
@@ -29,7 +31,7 @@ def is_room_for_answers(cluster: Cluster) -> bool:
     return cluster.unread.size_bytes <= cluster.config.limits.fetch_budget_bytes
 
 
-def max_wait_ms(call: Call[FetchRequest]) -> int:
-    """How long the fetch may wait for min_bytes; not below zero."""
-    is_large = call.frame is not None and len(call.frame) > LARGE_FRAME_BYTES
+def max_wait_ms(call: Call[FetchRequest], partitions: int) -> int:
+    """How long the fetch of this number of partitions may wait for min_bytes; not below zero."""
+    is_large = partitions > LARGE_PARTITIONS or (call.frame is not None and len(call.frame) > LARGE_FRAME_BYTES)
     return min(max(0, call.request.max_wait_ms), LARGE_WAIT_MS if is_large else MAX_WAIT_MS)

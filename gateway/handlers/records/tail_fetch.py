@@ -98,7 +98,7 @@ class Tails:
         self.rows = fetch_rows(call.version)
         self.session_id = request.session_id
         self.min_bytes = min_bytes(call)
-        self.max_wait_ms = max_wait_ms(call) if request.min_bytes > 0 else 0
+        self.max_wait_ms = max_wait_ms(call, 0) if request.min_bytes > 0 else 0  # of few partitions
         self.max_bytes = max_bytes(call)
         self.read_committed = request.isolation_level == READ_COMMITTED
         self.charges = None if call.context.meter is None else call.context.meter.repeated(call)
@@ -282,6 +282,8 @@ class TailFetch:
         tails.waiting.add(self)
         self._timer = asyncio.get_running_loop().call_later(tails.max_wait_ms / 1000, self._expired)
         self._partitions = tuple(self._partitions)  # the partitions of a session change with the client's next fetch
+        if self._session is not None:
+            self._session.in_flight = self
         self._waits_at = [tails.tail(fetched) for fetched in self._partitions]
         for fetched, tail in zip(self._partitions, self._waits_at, strict=True):
             tail.log.waiters.add(self, fetched.offset, at_end=True)
@@ -289,10 +291,16 @@ class TailFetch:
     def stop(self) -> None:
         """Stop waiting."""
         self._tails.waiting.discard(self)
+        if self._session is not None and self._session.in_flight is self:
+            self._session.in_flight = None
         if self._timer is not None:
             self._timer.cancel()
         for tail in self._waits_at:
             tail.log.waiters.discard(self)
+
+    def end(self) -> None:
+        """The session has moved on, or has ended. In the next turn: the answer may let other requests run."""
+        asyncio.get_running_loop().call_soon(self._look)
 
     def leave(self) -> None:
         """The client has disconnected. The fetch is charged for its time."""

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.config.gateway_config import FORWARDING_LISTENER
 from gateway.dispatch import Dispatcher
+from gateway.handlers.records import fetch as general
 from gateway.network.connection import KafkaConnection
 from gateway.requests.context import Listener
 from gateway.requests.policy import AllAllowed
@@ -90,6 +91,54 @@ async def test_a_session_waits(both: Fetches) -> None:
 
     await both.run(run)
     assert both.taken >= 4
+
+
+OUTDATED = (71).to_bytes(2, "big")
+"""INVALID_FETCH_SESSION_EPOCH."""
+
+
+async def answered_by(way: Way, other: bytes) -> tuple[bytes, FakeClient]:
+    """The answer to a fetch that waits in a session, when another connection sends the other request."""
+    await way.answers(opening(17, max_wait_ms=0), *(going_on(17, epoch, max_wait_ms=0) for epoch in (1, 2)))
+    way.client.ask(going_on(17, 3, max_wait_ms=600_000))
+    await way.scene.run()
+    assert not way.client.received
+    another = way.scene.connect()
+    another.ask(other)
+    await way.scene.until_answered([way.client])
+    answer = b"".join(map(bytes, way.client.received))
+    way.client.received.clear()
+    return answer, another
+
+
+@pytest.mark.parametrize("many", [1, 500])
+async def test_one_fetch_of_a_session_waits(both: Fetches, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    """A small request makes it hold memory for all partitions of the session, and there may be many connections."""
+    monkeypatch.setattr(general, "RESOLVED_AT_ONCE", many)
+
+    async def run(way: Way) -> list[bytes]:
+        answer, another = await answered_by(way, going_on(17, 4, max_wait_ms=600_000))
+        assert not another.received
+        producer = way.scene.connect()
+        producer.ask(produce(batch()))
+        await way.scene.until_answered([producer, another])
+        return [answer, b"".join(map(bytes, another.received))]
+
+    first, second = await both.run(run)
+    assert OUTDATED in first
+    assert OUTDATED not in second
+
+
+@pytest.mark.parametrize("many", [1, 500])
+async def test_no_fetch_of_a_closed_session_waits(both: Fetches, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    monkeypatch.setattr(general, "RESOLVED_AT_ONCE", many)
+
+    async def run(way: Way) -> list[bytes]:
+        answer, _ = await answered_by(way, fetch(17, {}, session_id=5_000))
+        assert not any(log.waiters for _, log in way.scene.cluster.logs.all_open())
+        return [answer]
+
+    assert OUTDATED in (await both.run(run))[0]
 
 
 @pytest.mark.parametrize("version", [11, 17])
