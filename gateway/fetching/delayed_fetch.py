@@ -212,6 +212,13 @@ class DelayedFetch:
         if self._waiting:
             self._timer = asyncio.get_running_loop().call_later(READ_WAIT_S, self._finish)
 
+    def end_wait(self) -> None:
+        """The client wants what there is now."""
+        if self._waiting and not self._overdue:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._waited()
+
     def _finish(self) -> None:
         if not self.future.done():
             self._waiting = False

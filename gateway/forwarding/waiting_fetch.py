@@ -77,6 +77,11 @@ class WaitingFetch:
         self._is_overdue = True
         self.look()
 
+    def end_wait(self) -> None:
+        """The client wants what there is now."""
+        self._is_over = self._is_overdue = True
+        self.look()
+
     def look(self) -> None:
         """Check whether the fetch is complete, because an answer has arrived or time has passed."""
         if self.future.done():

@@ -387,6 +387,7 @@ class KafkaConnection(Carried):
         if self.idle:
             return False
         self._ended_by_client = True
+        self._loop.call_soon(self._client.ends)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:

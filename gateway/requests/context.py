@@ -41,6 +41,25 @@ class Client:
     """Unique among all connections of this gateway."""
     incarnation: str = ""
     """The incarnation of this gateway when the client connected."""
+    has_ended: bool = False
+    """It sends nothing more, and may have gone: its fetches do not wait for records."""
+    waits: dict[Callable[[], None], None] | None = None
+    """What ends the waits of its fetches. There is no dict before the first of them."""
+
+    def ends(self) -> None:
+        """The client sends nothing more. A fetch that waits gets what there is."""
+        self.has_ended = True
+        for end_wait in tuple(self.waits or ()):
+            end_wait()
+
+    def begins_wait(self, end_wait: Callable[[], None]) -> None:
+        if self.waits is None:
+            self.waits = {}
+        self.waits[end_wait] = None
+
+    def ended_wait(self, end_wait: Callable[[], None]) -> None:
+        if self.waits is not None:
+            self.waits.pop(end_wait, None)
 
     @property
     def host(self) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.fetching.fetch_session import FetchSession
+from gateway.requests.context import Client
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
 
@@ -16,11 +17,25 @@ def outdated(session: FetchSession) -> FetchAnswer:
     return FetchAnswer(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
 
 
-def awaited(future: asyncio.Future[Any], session: FetchSession | None) -> Reply:
-    """The reply of a fetch whose answer comes later. The next fetch of its session ends it."""
+class Fetch(Protocol):
+    """One that waits."""
+
+    future: asyncio.Future[Any]
+
+    def end_wait(self) -> None:
+        """The client wants what there is now."""
+
+
+def awaited(client: Client, fetch: Fetch, session: FetchSession | None) -> Reply:
+    """The reply of a fetch whose answer comes later. The next fetch of its session ends it.
+
+    If the client sends nothing more, it gets what there is: it may have gone, and all that the fetch holds would stay.
+    """
     if session is not None:
-        session.in_flight = _InFlight(future, session)
-    return Reply.later(future)
+        session.in_flight = _InFlight(fetch.future, session)
+    client.begins_wait(fetch.end_wait)
+    fetch.future.add_done_callback(lambda _: client.ended_wait(fetch.end_wait))
+    return Reply.later(fetch.future)
 
 
 class _InFlight:

@@ -33,5 +33,7 @@ def is_room_for_answers(cluster: Cluster) -> bool:
 
 def max_wait_ms(call: Call[FetchRequest], partitions: int) -> int:
     """How long the fetch of this number of partitions may wait for min_bytes; not below zero."""
+    if call.client.has_ended:
+        return 0
     is_large = partitions > LARGE_PARTITIONS or (call.frame is not None and len(call.frame) > LARGE_FRAME_BYTES)
     return min(max(0, call.request.max_wait_ms), LARGE_WAIT_MS if is_large else MAX_WAIT_MS)

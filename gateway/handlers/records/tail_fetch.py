@@ -246,7 +246,7 @@ class TailFetch:
             tails.cluster.fetch_sessions.used(session)
             self._epoch = session.epoch
         self._place.api = tails.api
-        if size_bytes >= tails.min_bytes or not tails.max_wait_ms:
+        if size_bytes >= tails.min_bytes or not tails.max_wait_ms or self._context.client.has_ended:
             self._place.answer_at_once(self._answer(found))
         else:
             self._wait()
@@ -282,6 +282,7 @@ class TailFetch:
         tails.waiting.add(self)
         self._timer = asyncio.get_running_loop().call_later(tails.max_wait_ms / 1000, self._expired)
         self._partitions = tuple(self._partitions)  # the partitions of a session change with the client's next fetch
+        self._context.client.begins_wait(self._expired)
         if self._session is not None:
             self._session.in_flight = self
         self._waits_at = [tails.tail(fetched) for fetched in self._partitions]
@@ -291,6 +292,7 @@ class TailFetch:
     def stop(self) -> None:
         """Stop waiting."""
         self._tails.waiting.discard(self)
+        self._context.client.ended_wait(self._expired)
         if self._session is not None and self._session.in_flight is self:
             self._session.in_flight = None
         if self._timer is not None:

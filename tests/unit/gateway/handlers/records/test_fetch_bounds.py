@@ -24,5 +24,7 @@ def test_a_large_fetch_holds_its_memory_for_a_short_time(
 ) -> None:
     """In a session, a small request fetches any number of partitions."""
     frame = None if frame_bytes is None else bytearray(frame_bytes)
-    call: Any = SimpleNamespace(frame=frame, request=SimpleNamespace(max_wait_ms=asked_ms))
+    call: Any = SimpleNamespace(
+        frame=frame, request=SimpleNamespace(max_wait_ms=asked_ms), client=SimpleNamespace(has_ended=False)
+    )
     assert max_wait_ms(call, partitions) == expected_ms

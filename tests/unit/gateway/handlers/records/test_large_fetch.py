@@ -13,6 +13,7 @@ from gateway import fan_out
 from gateway.fetching.fetch_session import FINAL_EPOCH, FetchSession, FetchSessions
 from gateway.handlers.records import fetch
 from gateway.requests.cluster import Unread
+from gateway.requests.context import Client
 from gateway.requests.policy import ALL_ALLOWED
 from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.records import FetchRequest, FetchResponse
@@ -52,7 +53,7 @@ class Scene:
             forgotten_topics_data=[_Forgotten(topic="t", partitions=[*range(forgotten)])] if forgotten else [],
         )  # fmt: skip
         call: Any = SimpleNamespace(
-            request=request, frame=None, version=12, cluster=self.cluster, client=SimpleNamespace(host="h", number=1),
+            request=request, frame=None, version=12, cluster=self.cluster, client=Client("h:1"),
             topics=self.cluster.topics, context=SimpleNamespace(policy=ALL_ALLOWED), count_error=self.errors.append,
         )  # fmt: skip
         return asyncio.create_task(fetch.handle(call).result())
@@ -91,7 +92,7 @@ async def test_a_session_that_moves_on_meanwhile() -> None:
     scene = Scene()
     first = await scene.ask(named=PARTITIONS, epoch=0)
     late = scene.ask(named=PARTITIONS, session_id=first.session_id, epoch=1)
-    session = scene.sessions.find("h", first.session_id)
+    session = scene.sessions.find("/h", first.session_id)
     assert session is not None
     while session.epoch != 2:
         await asyncio.sleep(0)
@@ -116,7 +117,7 @@ async def half_changed(scene: Scene, session: FetchSession, *, named: int = 0, f
 
 async def begun(scene: Scene, partitions: int) -> FetchSession:
     answer = await scene.ask(named=partitions, epoch=0)
-    session = scene.sessions.find("h", answer.session_id)
+    session = scene.sessions.find("/h", answer.session_id)
     assert session is not None
     return session
 
@@ -155,7 +156,7 @@ async def test_a_session_that_is_closed_while_it_is_changed() -> None:
     scene = Scene()
     session = await begun(scene, PARTITIONS)
     changing = await half_changed(scene, session, forgotten=PARTITIONS - 1)
-    scene.sessions.close("h", session.session_id)
+    scene.sessions.close("/h", session.session_id)
     assert (await changing).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert scene.sessions._partitions == 0
 
@@ -166,7 +167,7 @@ async def test_a_client_that_disconnects_while_its_session_is_changed() -> None:
     changing = await half_changed(scene, session, forgotten=PARTITIONS - 1)
     changing.cancel()
     await asyncio.wait([changing])
-    assert scene.sessions.find("h", session.session_id) is None
+    assert scene.sessions.find("/h", session.session_id) is None
     assert scene.sessions._partitions == 0
 
 

@@ -141,6 +141,26 @@ async def test_no_fetch_of_a_closed_session_waits(both: Fetches, monkeypatch: py
     assert OUTDATED in (await both.run(run))[0]
 
 
+@pytest.mark.parametrize("many", [1, 500])
+async def test_no_fetch_waits_for_a_client_that_sends_nothing_more(
+    both: Fetches, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    """It may have gone. If it still reads, it gets what there is."""
+    monkeypatch.setattr(general, "RESOLVED_AT_ONCE", many)
+
+    async def run(way: Way) -> list[bytes]:
+        await way.answers(opening(17, max_wait_ms=0), *(going_on(17, epoch, max_wait_ms=0) for epoch in (1, 2)))
+        way.client.ask(going_on(17, 3, max_wait_ms=600_000))
+        await way.scene.run()
+        assert not way.client.received
+        assert way.client.connection.eof_received()
+        await way.scene.until_answered([way.client])
+        assert not any(log.waiters for _, log in way.scene.cluster.logs.all_open())
+        return [b"".join(map(bytes, way.client.received))]
+
+    assert (await both.run(run))[0]
+
+
 @pytest.mark.parametrize("version", [11, 17])
 async def test_a_log_that_is_closed_meanwhile(both: Fetches, version: int) -> None:
     await waits(both, version, lambda way: way.log().start_closing())
