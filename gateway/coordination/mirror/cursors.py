@@ -18,7 +18,7 @@ from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.positions import SparseIndex, find_position
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.admin.http import AdminError
-from gateway.pulsar.admin.topics import InternalStats, Ledger
+from gateway.pulsar.admin.topics import PARTITION, InternalStats, Ledger
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position, first_index
@@ -72,6 +72,13 @@ class Cursors:
     def forget(self) -> None:
         """Other gateways may have moved cursors in the meantime."""
         self._known = {}
+
+    def forget_topic(self, local_name: str) -> None:
+        """The topic is being deleted. A new one of this name has other positions."""
+        one, several = f"/{local_name}", f"/{local_name}{PARTITION}"
+        gone = [key for key in self._known if several in key[0] or key[0].endswith(one)]
+        for key in gone:
+            del self._known[key]
 
     def knows(self, topic: str, name: str) -> bool:
         """Whether `move` does not need ``found``. Other clusters may have moved a replicated one since."""

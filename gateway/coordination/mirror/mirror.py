@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -23,7 +24,7 @@ from gateway.background import TaskGroup, report
 from gateway.coordination.group_partition import GroupPartition, iter_committed
 from gateway.coordination.mirror.cursors import Cursor, Cursors, TopicCursors
 from gateway.coordination.mirror.names import subscription_name
-from gateway.coordination.mirror.reads import SharedReads, Unanswered
+from gateway.coordination.mirror.reads import MirroredTopic, SharedReads, Unanswered
 from gateway.coordination.mirror.schedule import COALESCE_MS, MirrorKey, MirrorSchedule
 from gateway.errors import KafkaError
 from gateway.fan_out import Slices
@@ -32,7 +33,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import PulsarError
 from gateway.topics.catalog import TopicCatalog
 from gateway.topics.topic import Topic
-from gateway.topics.topic_names import INTERNAL_TOPICS
+from gateway.topics.topic_names import INTERNAL_TOPICS, to_pulsar
 
 UPDATE_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 15.0
@@ -51,6 +52,13 @@ Committed = Callable[[MirrorKey], int | None]
 Raises KafkaError while the offset is not known."""
 
 log = structlog.get_logger()
+
+
+class _ReadOffset(NamedTuple):
+    """The offset of a subscription's position, in the topic of this id."""
+
+    topic_id: uuid.UUID
+    offset: int
 
 
 class OffsetMirror:
@@ -142,7 +150,7 @@ class OffsetMirror:
         wrong = expected
         try:
             if (topic := await self._topic(partition)) is not None:
-                wrong = await self._not_mirrored(topic, expected)
+                wrong = await self._not_mirrored(topic.name, expected)
         except FAILURES as error:
             log.info("cannot compare subscriptions: updating all", topic=partition.topic, error=str(error))
         slices = Slices()
@@ -210,6 +218,7 @@ class OffsetMirror:
         updating = self._updating.get(topic)
         if updating:
             await asyncio.wait(tuple(updating))
+        self._cursors.forget_topic(to_pulsar(topic))
 
     @contextmanager
     def _counted(self, topic: str) -> Iterator[None]:
@@ -251,20 +260,20 @@ class OffsetMirror:
         try:
             if offset == NO_OFFSET:
                 self._carried.pop(key, None)
-                await self._cursors.delete(topic, name)
-            elif key not in self._compared or not await self._was_moved_since(topic, name, offset):
+                await self._cursors.delete(topic.name, name)
+            elif key not in self._compared or not await self._was_moved_since(topic.name, name, offset):
                 found = None
-                if not self._cursors.knows(topic, name):
+                if not self._cursors.knows(topic.name, name):
                     found = (await self._reads.find(topic, name)).by_name.get(name)
                 log_ = self._logs.find(*key.partition)
-                if await self._cursors.move(topic, name, offset, log_, found):
+                if await self._cursors.move(topic.name, name, offset, log_, found):
                     self._carried.pop(key, None)
                 else:
                     self._carry_over_later(key)
         finally:
             self._moved(topic, name)
 
-    def _moved(self, topic: str, name: str) -> None:
+    def _moved(self, topic: MirroredTopic, name: str) -> None:
         self._reads.forget(topic, name)
         self._names.forget(topic, name)
 
@@ -305,7 +314,7 @@ class OffsetMirror:
             made = (await self._cursors.read(partition)).by_name
             for name in groups & {name for name, cursor in made.items() if cursor.offset is None}:
                 await self._cursors.delete(partition, name)
-                self._moved(partition, name)
+                self._moved(MirroredTopic(partition, topic.topic_id), name)
 
     # From Pulsar
 
@@ -326,14 +335,25 @@ class OffsetMirror:
                 for start in range(0, len(asked), READ_SLICE):
                     some = asked[start : start + READ_SLICE]
                     offsets = await asyncio.gather(*(self._offset(name, each, committed[each], since) for each in some))
-                    found |= {each: offset for each, offset in zip(some, offsets, strict=True) if offset is not None}
+                    read = {each: offset for each, offset in zip(some, offsets, strict=True) if offset is not None}
+                    found |= await self._of_the_same_topics(read)
         return found
+
+    async def _of_the_same_topics(self, read: Mapping[TopicPartition, _ReadOffset]) -> dict[TopicPartition, int]:
+        """Without positions in topics that have been deleted since, perhaps by another gateway, or by Pulsar's tools.
+
+        In a new topic of the same name the group would skip what is written before its first read.
+        """
+        names = [*{partition.topic for partition in read}]
+        topics = await asyncio.gather(*(self._topics.get(name, fresh=True) for name in names))
+        ids = {name: topic.topic_id for name, topic in zip(names, topics, strict=True) if topic is not None}
+        return {each: at.offset for each, at in read.items() if ids.get(each.topic) == at.topic_id}
 
     def _is_pending(self, key: MirrorKey) -> bool:
         """The subscription is about to be moved or deleted."""
         return key in self._schedule or key in self._deleted
 
-    async def _offset(self, name: str, partition: TopicPartition, committed: int, since: float) -> int | None:
+    async def _offset(self, name: str, partition: TopicPartition, committed: int, since: float) -> _ReadOffset | None:
         topic = await self._topic(partition)
         if topic is None or name not in await self._names.find(topic, name, since):
             return None
@@ -341,14 +361,14 @@ class OffsetMirror:
         cursor = cursors.by_name.get(name)
         if cursor is None or (committed != NO_OFFSET and cursor.offset is not None):  # moved for what is committed
             return None
-        offset = await self._cursors.offset_at(topic, cursors, cursor)
-        return offset if offset > committed else None
+        offset = await self._cursors.offset_at(topic.name, cursors, cursor)
+        return _ReadOffset(topic.topic_id, offset) if offset > committed else None
 
-    async def _topic(self, partition: TopicPartition) -> str | None:
+    async def _topic(self, partition: TopicPartition) -> MirroredTopic | None:
         """None if there is no such partition, or if it is internal: subscriptions would keep what is trimmed."""
         if partition.topic in INTERNAL_TOPICS:
             return None
         topic = await self._topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < topic.partitions:
             return None
-        return topic.pulsar_topic(partition.partition)
+        return MirroredTopic(topic.pulsar_topic(partition.partition), topic.topic_id)

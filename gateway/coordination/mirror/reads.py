@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 MAX_AGE_S = 5.0
 KEEP_S = 60.0
@@ -21,6 +22,13 @@ MAX_CURSORS = 200_000
 MAX_UNANSWERED = 1_000
 
 T = TypeVar("T")
+
+
+class MirroredTopic(NamedTuple):
+    """The Pulsar topic of a partition. A topic that is created again has another id: what was read is not its own."""
+
+    name: str
+    topic_id: uuid.UUID
 
 
 class _Read(Generic[T]):
@@ -43,22 +51,22 @@ class SharedReads(Generic[T]):
     def __init__(self, read: Callable[[str], Coroutine[Any, Any, T]], count: Callable[[T], int]) -> None:
         self._find = read
         self._count_of = count
-        self._reads: dict[str, _Read[T]] = {}
+        self._reads: dict[MirroredTopic, _Read[T]] = {}
         self._count = 0
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
 
-    async def find(self, topic: str, name: str, since: float = math.inf) -> T:
+    async def find(self, topic: MirroredTopic, name: str, since: float = math.inf) -> T:
         """A result that is valid for the subscription ``name``: read at most MAX_AGE_S ago, or after ``since``."""
         read = self._reads.get(topic)
         if read is None or name in read.moved or read.is_older_than(since):
             read = self._start(topic)
         return await asyncio.shield(read.task)
 
-    def _start(self, topic: str) -> _Read[T]:
+    def _start(self, topic: MirroredTopic) -> _Read[T]:
         if (old := self._reads.get(topic)) is not None:
             self._drop(topic, old)
         self._drop_oldest(MAX_TOPICS - 1, MAX_CURSORS)
-        read = self._reads[topic] = _Read(asyncio.create_task(self._read(topic)))
+        read = self._reads[topic] = _Read(asyncio.create_task(self._read(topic.name)))
         read.task.add_done_callback(lambda task: self._done(topic, read))
         return read
 
@@ -66,7 +74,7 @@ class SharedReads(Generic[T]):
         async with self._slots:
             return await self._find(topic)
 
-    def _done(self, topic: str, read: _Read[T]) -> None:
+    def _done(self, topic: MirroredTopic, read: _Read[T]) -> None:
         if read.task.cancelled() or read.task.exception() is not None:
             self._drop(topic, read)
         elif self._reads.get(topic) is read:
@@ -81,12 +89,12 @@ class SharedReads(Generic[T]):
             topic, read = next(iter(self._reads.items()))
             self._drop(topic, read)
 
-    def _drop(self, topic: str, read: _Read[T]) -> None:
+    def _drop(self, topic: MirroredTopic, read: _Read[T]) -> None:
         if self._reads.get(topic) is read:
             del self._reads[topic]
             self._count -= read.count
 
-    def forget(self, topic: str, name: str) -> None:
+    def forget(self, topic: MirroredTopic, name: str) -> None:
         """The subscription was moved."""
         if (read := self._reads.get(topic)) is not None:
             read.moved.add(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -58,6 +59,9 @@ class FakeCursors:
     def forget(self) -> None:
         self.forgotten = len(self.moves)
 
+    def forget_topic(self, local_name: str) -> None:
+        self.forget()
+
     async def move(self, topic: str, name: str, offset: int, log: object, found: Cursor | None) -> bool:
         self.moves.append((topic, name, offset))
         await self._wait(topic)
@@ -94,21 +98,32 @@ class FakeCursors:
 
 
 class FakeTopics:
-    async def get(self, name: str) -> Any:
-        if name not in {"t", *INTERNAL_TOPICS}:
+    """The topic `t` as this gateway knows it, and as Pulsar has it."""
+
+    def __init__(self) -> None:
+        self.known_id: uuid.UUID | None = uuid.uuid4()
+        self.stored_id = self.known_id
+
+    def create_again(self) -> None:
+        self.known_id = self.stored_id = uuid.uuid4()
+
+    async def get(self, name: str, *, fresh: bool = False) -> Any:
+        topic_id = self.stored_id if fresh else self.known_id
+        if name not in {"t", *INTERNAL_TOPICS} or topic_id is None:
             return None
-        return SimpleNamespace(partitions=999, pulsar_topic=lambda number: f"{name}-{number}")
+        return SimpleNamespace(partitions=999, topic_id=topic_id, pulsar_topic=lambda number: f"{name}-{number}")
 
 
 class Harness:
     def __init__(self, cursors: FakeCursors | None = None) -> None:
         self.cursors = cursors or FakeCursors()
+        self.topics = FakeTopics()
         self.committed: dict[MirrorKey, int | None] = {}
         self.metrics = Metrics()
         logs = SimpleNamespace(find=lambda topic, partition: None)
         self.mirror = OffsetMirror(
             cast(Cursors, self.cursors),
-            cast(TopicCatalog, FakeTopics()),
+            cast(TopicCatalog, self.topics),
             cast(LogRegistry, logs),
             lambda key: self.committed.get(key, NO_OFFSET),
             self.metrics,

@@ -132,3 +132,14 @@ async def test_names_of_a_partition_that_was_never_made(monkeypatch: pytest.Monk
     answers["internal_stats"].status = 503
     with pytest.raises(AdminError):
         await cursors_of(topic).names("t")
+
+
+async def test_what_is_known_of_a_topic_that_is_deleted_is_forgotten() -> None:
+    topic = FakeTopic(TENS)
+    cursors = cursors_of(topic)
+    names = [f"persistent://a/b/{name}" for name in ("t-partition-0", "t-partition-1", "t", "t2-partition-0", "at")]
+    for name in names:
+        await cursors.move(name, "g", 5, None, None)
+    assert all(cursors.knows(name, "g") for name in names)
+    cursors.forget_topic("t")
+    assert [name for name in names if cursors.knows(name, "g")] == names[3:]

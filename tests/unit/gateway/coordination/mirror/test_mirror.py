@@ -266,7 +266,7 @@ async def test_a_lost_deletion_is_repeated(harness: Harness, known: bool) -> Non
 async def test_groups_stand_nowhere_in_new_partitions(harness: Harness) -> None:
     harness.cursors.offsets["t-0", "group"] = harness.cursors.offsets["t-3", "group"] = 5
     harness.cursors.bare = {("t-0", "native"), ("t-1", "native"), ("t-1", "group"), ("t-2", "group")}
-    topic = SimpleNamespace(pulsar_topic=lambda number: f"t-{number}")
+    topic = SimpleNamespace(topic_id=harness.topics.known_id, pulsar_topic=lambda number: f"t-{number}")
     await harness.mirror.partitions_added(cast(Topic, topic), range(1, 4))
     assert harness.cursors.bare == {("t-0", "native"), ("t-1", "native")}
     assert harness.cursors.offsets == {("t-0", "group"): 5, ("t-3", "group"): 5}

@@ -112,3 +112,45 @@ async def test_a_failed_look_is_an_error_once(harness: Harness) -> None:
 async def test_what_is_committed_here_counts_for_ourselves(harness: Harness) -> None:
     harness.cursors.bare, harness.cursors.bare_offset = {("t-0", "g")}, 30
     assert await harness.mirror.offsets("g", {T0: 20}) == {}
+
+
+async def test_a_topic_that_is_created_again_has_no_subscription_of_the_old_one(harness: Harness) -> None:
+    harness.cursors.offsets = {("t-0", "g"): 100, ("t-0", "other"): 50}
+    assert await harness.mirror.offsets("other", {T0: NO_OFFSET}) == {T0: 50}
+    harness.cursors.offsets = {}
+    harness.topics.create_again()
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {}
+    harness.cursors.offsets = {("t-0", "g"): 7}
+    harness.topics.create_again()
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {T0: 7}
+
+
+@pytest.mark.parametrize("known", ["old", "new", "none"])
+async def test_a_read_of_a_topic_that_is_created_again_meanwhile_is_not_used(harness: Harness, known: str) -> None:
+    """This gateway may not have heard of it: another one, or Pulsar's own tools, have deleted the topic."""
+    harness.cursors.offsets = {("t-0", "g"): 100}
+    harness.cursors.slow_s = 0.02
+    asking = asyncio.create_task(harness.mirror.offsets("g", {T0: NO_OFFSET}))
+    await harness.until(lambda: bool(harness.cursors.reads))
+    before = harness.topics.known_id
+    harness.topics.create_again()
+    if known != "new":
+        harness.topics.known_id = before if known == "old" else None
+    assert await asking == {}
+    harness.cursors.offsets = {}
+    harness.topics.known_id = harness.topics.stored_id
+    assert await harness.mirror.offsets("g", {T0: NO_OFFSET}) == {}
+
+
+async def test_a_commit_in_a_topic_that_is_created_again_moves_its_subscription(harness: Harness) -> None:
+    """Although the old topic's, which was just read for another group, stood at the same offset."""
+    harness.commit("g", T0, 7)
+    await harness.until_mirrored()
+    harness.commit("other", T0, 3)
+    await harness.until_mirrored()
+    await harness.mirror.leave_topic("t")
+    harness.topics.create_again()
+    before = harness.cursors.reads["t-0"]
+    harness.commit("g", T0, 7)
+    await harness.until_mirrored()
+    assert harness.cursors.reads["t-0"] == before + 1
