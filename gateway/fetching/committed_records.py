@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from gateway.log.entries.log_entry import Buffer
 from gateway.log.transactions.aborted_list import AbortedTransaction
 from protocol.kafka.batch import iter_transactional, parse_header
-from protocol.kafka.offset_span import empty_batch
+from protocol.kafka.offset_span import gap_batch
 
 
 def committed_records(chunks: Sequence[Buffer], aborted: Sequence[AbortedTransaction]) -> list[Buffer]:
-    """Whole batches. Empty ones replace those of the aborted transactions, and their markers."""
+    """Whole batches. Others without records replace those of the aborted transactions, and their markers."""
     if not aborted:
         return [*chunks]
     by_producer: dict[int, list[AbortedTransaction]] = {}
@@ -33,7 +33,7 @@ def _committed(chunk: Buffer, aborted: dict[int, list[AbortedTransaction]]) -> l
         if any(each.first_offset <= header.base_offset <= each.last_offset for each in found):
             if position > done:
                 parts.append(view[done:position])
-            parts.append(empty_batch(header.base_offset, header.last_offset_delta + 1))
+            parts.append(gap_batch(header.base_offset, header.last_offset_delta + 1))
             done = position + header.size_bytes
     if done < len(view):
         parts.append(view[done:] if done else chunk)

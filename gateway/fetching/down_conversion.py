@@ -36,7 +36,7 @@ class Converted(NamedTuple):
 async def skip_empty_batches(logs: LogRegistry, fetched: Iterable[FetchedPartition], asked: Mapping[Key, int]) -> None:
     """Move the fetch offsets after the known batches that no message set can contain, starting from those in `asked`.
 
-    Consumers continue after the last message that they got, so they would never get past a long run of empty batches.
+    Consumers continue after the last message that they got, so they would never get past a long run of control batches.
     An offset before the start of the log stays: it is an error.
     """
     async for part in sliced(fetched):

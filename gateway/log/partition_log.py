@@ -43,7 +43,7 @@ from gateway.pulsar.producer import Producer
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import BatchHeader, iter_headers, stamp_offsets
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.offset_span import empty_batch, empty_batches
+from protocol.kafka.offset_span import gap_batch, gap_batches, is_gap
 
 
 class PartitionLog:
@@ -206,7 +206,7 @@ class PartitionLog:
             else:
                 written.set_exception(error)
 
-        data = memoryview(empty_batch(0, len(compaction_keys)))
+        data = memoryview(gap_batch(0, len(compaction_keys)))
         await self.writer.wait_until_ready()
         self._check_open()
         self.writer.append_removals(data, len(compaction_keys), done, encode_removals(compaction_keys))
@@ -272,7 +272,7 @@ class PartitionLog:
         base_offset = self.end_offset
         if last > self._end.last and end_offset >= base_offset:
             if end_offset > base_offset:
-                self._take(LogEntry(last, base_offset, end_offset, empty_batches(base_offset, end_offset)))
+                self._take(LogEntry(last, base_offset, end_offset, gap_batches(base_offset, end_offset)))
             was_held_back = self._end.is_held_back
             resolved = self._end.on_entry(last, base_offset, end_offset)
             self.transactions.appended(last, base_offset, end_offset, None)
@@ -330,7 +330,7 @@ class PartitionLog:
     def _suspect_ended(self, held_back: bytes | bytearray | memoryview) -> None:
         """Until its marker is read, a transaction that has ended seems to be open."""
         for _, header in iter_headers(held_back):
-            if header.is_control:
+            if header.is_control and not is_gap(header):
                 self.transactions.suspect_hanging(header.producer_id)
 
     def _skip_held_back(self, read: Position, *, was_held_back: bool) -> None:

@@ -30,6 +30,7 @@ from gateway.pulsar.admin.topics import Ledger
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Start
 from protocol.kafka.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, InvalidBatch, iter_headers
+from protocol.kafka.offset_span import is_gap
 from protocol.kafka.records import iter_records
 
 T = TypeVar("T")
@@ -134,7 +135,7 @@ async def _find_max_timestamp(log: PartitionLog) -> FoundOffset | None:
     async with aclosing(_entries(log, start, await _last(log), chunked)) as entries:
         async for entry in entries:
             for position, header in iter_headers(entry.data):
-                if not header.record_count or header.last_offset < log_start:
+                if not header.record_count or is_gap(header) or header.last_offset < log_start:
                     continue
                 latest = await _latest_in_batch(log, entry.data, position, header, log_start)
                 if best is None or latest > best[0]:

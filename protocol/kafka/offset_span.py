@@ -8,38 +8,47 @@ from typing import Final
 
 from crc32c import crc32c
 
-from protocol.kafka.batch import CRC_START, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC_V2, NO_TIMESTAMP
+from protocol.kafka.batch import CRC_START, HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_TIMESTAMP, BatchHeader
+from protocol.kafka.records import Record, encode_batch
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
 _LAST_OFFSET_DELTA_OFFSET: Final = 23
 _EXTENT = struct.Struct(">qi11xi")  # base_offset, batch_length, last_offset_delta
 _MAX_COUNT: Final = 2**31 - 1
+_COMMIT_KEY: Final = struct.pack(">hh", 0, 1)
+_COMMIT_VALUE: Final = struct.pack(">hi", 0, 0)
 _CRC: Final = struct.Struct(">I")
 _CRC_OFFSET: Final = 17
 
 
-def empty_batch(
+def gap_batch(
     base_offset: int, offset_count: int, *, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1
 ) -> bytearray:
-    """A batch without records that covers ``offset_count`` offsets; consumers skip it (KAFKA-5443)."""
-    batch = bytearray(HEADER_BYTES)
-    _HEADER.pack_into(
-        batch, 0, base_offset, HEADER_BYTES - LOG_OVERHEAD_BYTES, 0, MAGIC_V2, 0, 0, offset_count - 1,
-        NO_TIMESTAMP, NO_TIMESTAMP, producer_id, producer_epoch, base_sequence, 0,
+    """A batch that stands for ``offset_count`` offsets without a record; all consumers skip it.
+
+    It is a control batch with a commit marker of no transaction, at the last offset. An empty batch is not enough: of
+    an answer that holds nothing else, librdkafka reports a message that is too large, and KafkaJS asks for the same
+    again. A control batch without a record stops Sarama and aiokafka.
+    """
+    return encode_batch(
+        [Record(offset_count - 1, NO_TIMESTAMP, _COMMIT_KEY, _COMMIT_VALUE)], base_offset=base_offset, control=True,
+        producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence,
     )  # fmt: skip
-    _sign(batch)
-    return batch
 
 
-def empty_batches(base_offset: int, next_offset: int) -> bytearray:
+def gap_batches(base_offset: int, next_offset: int) -> bytearray:
     """Batches without records up to, not including, an offset: one batch, unless it cannot cover so many offsets."""
     found = bytearray()
     while base_offset < next_offset:
         count = min(_MAX_COUNT, next_offset - base_offset)
-        found += empty_batch(base_offset, count)
+        found += gap_batch(base_offset, count)
         base_offset += count
     return found
+
+
+def is_gap(header: BatchHeader) -> bool:
+    """Whether a control batch was made by `gap_batch`: those that end transactions are transactional."""
+    return header.is_control and not header.is_transactional
 
 
 def span_offsets(batch: bytearray, offset_count: int) -> None:

@@ -3,9 +3,9 @@
 The broker entry index of an entry is that of its last message: ``base = index - num_messages + 1``. If the property
 ``entry.format`` of an entry is ``kafka``, the entry holds record batches as the gateway received them; if it is
 ``pulsar``, it holds the messages of such batches (message_entry.py). Any other entry comes from a native producer and
-becomes one record batch. An entry without records (a replication marker, say) becomes an empty batch, like those that
-compaction leaves in Kafka, so that consumers skip its offsets. So does an entry that cannot be read: native producers
-may write anything, with any properties.
+becomes one record batch. An entry without records (a replication marker, say) becomes a batch that consumers skip
+(`offset_span.gap_batch`). So does an entry that cannot be read: native producers may write anything, with any
+properties.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gateway.observability.logs import SparseLog
 from gateway.pulsar.position import Position, first_index
 from gateway.pulsar.reader import Entry
 from protocol.kafka.batch import NO_TIMESTAMP, CorruptBatch, stamp_offsets
-from protocol.kafka.offset_span import batch_extents, empty_batch, empty_batches, span_offsets
+from protocol.kafka.offset_span import batch_extents, gap_batch, gap_batches, span_offsets
 from protocol.kafka.records import Record, encode_batch
 from protocol.pulsar.entry import EntryError, NativeMessage, iter_messages
 from protocol.pulsar.frames import encode_metadata_properties
@@ -110,7 +110,7 @@ def holds_batches(entry: Entry) -> bool:
 def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None = None) -> LogEntry | None:
     """Set the offsets of an entry and convert it where needed; None if the broker stored no index for it.
 
-    ``chunked`` joins the chunks of large messages; without it, chunks become empty batches.
+    ``chunked`` joins the chunks of large messages; without it, they have no records.
     """
     index = entry.index
     if index is None:
@@ -121,7 +121,7 @@ def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None
         data = _batches(entry, base_offset, count, max_bytes, chunked)
     except Exception as error:  # a native producer may have written anything
         log.error("unreadable entry", position=entry.position, reason=str(error) or repr(error))
-        data = empty_batch(base_offset, count)
+        data = gap_batch(base_offset, count)
     is_copy = entry.metadata.HasField("replicated_from")
     return LogEntry(entry.position, base_offset, index + 1, data, is_copy=is_copy)
 
@@ -129,7 +129,7 @@ def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None
 def _batches(entry: Entry, base_offset: int, count: int, max_bytes: int, chunked: ChunkedMessages | None) -> Buffer:
     metadata = entry.metadata
     if metadata.HasField("marker_type"):
-        return empty_batch(base_offset, count)
+        return gap_batch(base_offset, count)
     if count != metadata.num_messages_in_batch or not metadata.IsInitialized():
         raise EntryError("invalid metadata")
     if is_kafka_format(entry):
@@ -139,7 +139,7 @@ def _batches(entry: Entry, base_offset: int, count: int, max_bytes: int, chunked
         return entry.payload
     if is_piece(entry):
         whole = None if chunked is None else chunked.join(entry)
-        return empty_batch(base_offset, count) if whole is None else _converted(whole, base_offset, count, max_bytes)
+        return gap_batch(base_offset, count) if whole is None else _converted(whole, base_offset, count, max_bytes)
     return _converted(entry, base_offset, count, max_bytes)
 
 
@@ -149,7 +149,7 @@ def _converted(entry: Entry, base_offset: int, count: int, max_bytes: int) -> Bu
     batches = stored_batches(entry.metadata)
     if batches is not None:
         if is_removal(entry.metadata):
-            return empty_batch(base_offset, count)
+            return gap_batch(base_offset, count)
         marker = stored_marker(entry.metadata, batches[0])
         if marker is not None and len(batches) == count == 1:
             return decode_marker_entry(batches[0], marker, messages, base_offset)
@@ -161,7 +161,7 @@ def _native_batch(messages: Iterable[NativeMessage], base_offset: int, count: in
     records = (_record(number, message) for number, message in enumerate(messages) if not message.compacted_out)
     first = next(records, None)
     if first is None:
-        return empty_batch(base_offset, count)
+        return gap_batch(base_offset, count)
     data = encode_batch(chain((first,), records), base_offset=base_offset)
     span_offsets(data, count)
     return data
@@ -185,8 +185,8 @@ def collect(
 ) -> Slice:
     """Whole batches of ``entries[first:]`` from ``offset`` on that end at or before ``before``, up to ``max_bytes``.
 
-    With ``at_least_one`` the first batch is returned whole whatever its size (KIP-74). An empty batch takes the
-    place of offsets that are missing just ``before``: no later batch leads consumers past them.
+    With ``at_least_one`` the first batch is returned whole whatever its size (KIP-74). A batch without
+    records takes the place of offsets that are missing just ``before``: no later batch leads consumers past them.
     """
     chunks: list[Buffer] = []
     size_bytes, next_offset = 0, offset
@@ -202,7 +202,7 @@ def collect(
             next_offset = entry.next_offset
             continue
         if entry.base_offset >= before:
-            missing = empty_batches(next_offset, before) if next_offset < before else b""
+            missing = gap_batches(next_offset, before) if next_offset < before else b""
             if missing and (size_bytes + len(missing) <= max_bytes or (at_least_one and not chunks)):
                 chunks.append(missing)
                 size_bytes += len(missing)

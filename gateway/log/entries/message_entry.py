@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from protocol.kafka.batch import CONTROL_MASK, NO_SEQUENCE, BatchHeader
 from protocol.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from protocol.kafka.offset_span import empty_batch, span_offsets
+from protocol.kafka.offset_span import gap_batch, span_offsets
 from protocol.kafka.records import Headers, Record, encode_batch
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker, encode_marker
 from protocol.pulsar.entry import EntryError, NativeMessage, compress, encode_message
@@ -243,10 +243,10 @@ def stored_marker(metadata: MessageMetadata, batch: StoredBatch) -> TransactionM
 def decode_marker_entry(
     batch: StoredBatch, marker: TransactionMarker, messages: Iterable[NativeMessage], base_offset: int
 ) -> bytearray:
-    """The marker's control batch with its offset; an empty batch if compaction has removed the marker."""
+    """The marker's control batch with its offset; without effect if compaction has removed the marker."""
     record = next(_records(messages), None)
     if record is None:
-        return empty_batch(base_offset, 1)
+        return gap_batch(base_offset, 1)
     log_append_time = bool(batch.attributes & _TIMESTAMP_TYPE)
     return encode_marker(marker, record.timestamp, base_offset, log_append_time=log_append_time)
 
@@ -277,7 +277,7 @@ def _decode_batch(batch: StoredBatch, records: Iterator[Record], base_offset: in
     offset_count, attributes, producer_id, producer_epoch, base_sequence = batch
     first = next(records, None)
     if first is None:
-        return empty_batch(
+        return gap_batch(
             base_offset, offset_count, producer_id=producer_id, producer_epoch=producer_epoch,
             base_sequence=base_sequence,
         )  # fmt: skip

@@ -29,7 +29,7 @@ from gateway.pulsar.flow_window import FlowWindow
 from gateway.pulsar.position import Position
 from gateway.pulsar.reader import Entry, Reader
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.offset_span import empty_batches
+from protocol.kafka.offset_span import gap_batches
 
 MAX_PERMITS = 200_000
 OVERFULL_BYTES = 1024 * 1024
@@ -280,13 +280,13 @@ class CatchUpReader:
             self._step_over()
 
     def _step_over(self) -> None:
-        """After the last entry that arrives, one empty batch stands for all remaining offsets."""
+        """After the last entry that arrives, one batch without records stands for all remaining offsets."""
         if self._end is None or self._position < self._end.last:
             return
         (last, end_offset), self._end = self._end, None
         next_offset = self._entries[-1].next_offset if self._entries else self.offset
         if next_offset < end_offset:
-            self._take(LogEntry(last, next_offset, end_offset, empty_batches(next_offset, end_offset)))
+            self._take(LogEntry(last, next_offset, end_offset, gap_batches(next_offset, end_offset)))
 
     async def _pass_undispatched(self) -> None:
         """The remaining entries may be ones that brokers do not dispatch."""

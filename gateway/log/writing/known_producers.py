@@ -44,6 +44,7 @@ from gateway.log.writing.producer_state import ActiveProducer, AllProducers, Pro
 from gateway.log.writing.writer_names import LATE_ARRIVAL_S, WriterNames, fence_writers
 from gateway.pulsar.admin.topics import InternalStats
 from protocol.kafka.batch import BatchHeader, iter_headers
+from protocol.kafka.offset_span import is_gap
 
 READ_AGAIN_S = 60.0
 MAX_READS = 10
@@ -199,7 +200,7 @@ class KnownProducers:
 
     def _replay(self, headers: list[BatchHeader]) -> None:
         for header in headers:
-            if header.is_control:
+            if header.is_control and not is_gap(header):
                 self.state.fence(header.producer_id, header.producer_epoch)
             else:
                 self.state.replay(header, header.base_offset)

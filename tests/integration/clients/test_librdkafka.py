@@ -18,10 +18,12 @@ from tests.integration.confluent import (
     take,
     watermarks,
 )
+from tests.integration.transactional import Transactions
 from tests.support.names import unique_topic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 START_MS = 1_700_000_000_000
+ALMOST_1_GIB = 1_000_000_000
 
 RECORDS = [
     Record(
@@ -185,3 +187,24 @@ def test_many_small_batches_on_many_partitions(bootstrap: str) -> None:
         read = consume(bootstrap, topic, 5_000, partition=partition)
         assert [message.value() for message in read] == [b"%d" % number for number in range(partition, 20_000, 4)]
         assert offsets_of(read) == [*range(5_000)]
+
+
+def test_answers_without_a_record_are_no_errors(bootstrap: str) -> None:
+    """After each answer in which it finds nothing, it asks for twice as much, and for 1 GiB at last: then it reports a
+    message that is too large."""
+    topic = unique_topic("librdkafka")
+    create_topic(bootstrap, topic, config={"cleanup.policy": "compact"})
+    writer = Transactions(bootstrap, unique_topic("writer"))
+    with assigned(
+        bootstrap, topic, isolation_level="read_committed", max_partition_fetch_bytes=ALMOST_1_GIB
+    ) as waiting:
+        writer.write(topic, b"first", key=b"key")
+        writer.commit()
+        assert [message.value() for message in take(waiting, 1)] == [b"first"]
+        for _ in range(5):
+            writer.write(topic, b"aborted", key=b"key")
+            writer.abort()
+            assert waiting.poll(0.5) is None
+        writer.write(topic, b"last", key=b"key")
+        writer.commit()
+        assert [message.value() for message in take(waiting, 1)] == [b"last"]

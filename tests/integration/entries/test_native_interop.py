@@ -82,7 +82,12 @@ def test_native_messages_larger_than_an_entry(pulsar: PulsarStandalone, gateway:
     """The native producer splits them into chunks. Each chunk has an offset, and the last one has the record."""
     large = random.Random(5).randbytes(11 << 20)
     options = {"chunking_enabled": True, "batching_enabled": False, "compression_type": COMPRESSIONS["lz4"]}
-    with assigned(gateway.bootstrap, topic) as waiting, producer(pulsar, pulsar_name(topic), **options) as writer:
+    # Otherwise librdkafka would report an error only after ten answers without a record.
+    most = 1_000_000_000
+    with (
+        assigned(gateway.bootstrap, topic, max_partition_fetch_bytes=most) as waiting,
+        producer(pulsar, pulsar_name(topic), **options) as writer,
+    ):
         writer.send(b"before")
         assert offsets_of(take(waiting, 1)) == [0]
         writer.send(large, partition_key="key")

@@ -13,7 +13,7 @@ from gateway.fetching.fetch_session import FetchedPartition
 from gateway.log.entries.log_entry import Buffer, Slice
 from gateway.log.partition_log import PartitionLog
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.offset_span import empty_batch
+from tests.support.empty_batch import empty_batch
 
 
 class FakeWaiters(set[Any]):

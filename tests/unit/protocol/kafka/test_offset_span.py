@@ -5,23 +5,45 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.kafka.batch import CRC_START, HEADER_BYTES, parse_header
-from protocol.kafka.offset_span import empty_batch, span_offsets
+from gateway.log.transactions.events import events_of
+from protocol.kafka.batch import CRC_START, iter_headers, parse_header
+from protocol.kafka.offset_span import gap_batch, gap_batches, is_gap, span_offsets
 from protocol.kafka.records import Record, encode_batch
+from protocol.kafka.transaction_marker import MarkerType, decode_marker, encode_marker
 from tests.support.records import decode_records
 
 MAX_BYTES = 1 << 16
 
 
-@given(base_offset=st.integers(0, 2**62), count=st.integers(1, 2**31 - 1))
-def test_an_empty_batch_takes_its_offsets_and_is_valid(base_offset: int, count: int) -> None:
-    data = empty_batch(base_offset, count)
+@given(base_offset=st.integers(0, 2**62), count=st.integers(1, 2**31 - 1), producer_id=st.integers(-1, 2**63 - 1))
+def test_a_gap_takes_its_offsets_and_ends_no_transaction(base_offset: int, count: int, producer_id: int) -> None:
+    data = gap_batch(base_offset, count, producer_id=producer_id, producer_epoch=3, base_sequence=4)
     header = parse_header(data)
     assert header.crc == crc32c(memoryview(data)[CRC_START:])
-    assert header.size_bytes == len(data) == HEADER_BYTES
+    assert header.size_bytes == len(data)
     assert (header.base_offset, header.last_offset) == (base_offset, base_offset + count - 1)
-    assert header.record_count == 0
-    assert list(decode_records(data, 0, header, MAX_BYTES)) == []
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (producer_id, 3, 4)
+    assert is_gap(header)
+    assert events_of(data, base_offset) == []
+
+
+def test_clients_find_a_control_record_at_the_last_offset() -> None:
+    """librdkafka and KafkaJS need one, Sarama and aiokafka decode it, and some go on after its offset."""
+    data = gap_batch(70, 5)
+    header = parse_header(data)
+    assert header.is_control
+    [record] = decode_records(data, 0, header, MAX_BYTES)
+    assert header.base_offset + record.offset_delta == header.last_offset == 74
+    marker = decode_marker(data, 0, header)
+    assert marker is not None
+    assert marker.type == MarkerType.COMMIT
+    assert not is_gap(parse_header(encode_marker(marker, 1)))
+
+
+def test_a_gap_of_more_offsets_than_a_batch_can_cover() -> None:
+    [first, second] = [header for _, header in iter_headers(gap_batches(5, 5 + 2**31))]
+    assert (first.base_offset, first.last_offset) == (5, 3 + 2**31)
+    assert second.base_offset == second.last_offset == 4 + 2**31
 
 
 @pytest.mark.parametrize("compression", [0, 1, 4])

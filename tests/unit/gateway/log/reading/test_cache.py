@@ -10,7 +10,7 @@ from gateway.log.entries.log_entry import LogEntry, collect
 from gateway.log.reading.cache import _COMPACT_AFTER, ENTRY_OVERHEAD_BYTES, LogTail, TailCache
 from gateway.observability.metrics import Tally
 from gateway.pulsar.position import Position
-from protocol.kafka.offset_span import empty_batch
+from tests.support.empty_batch import empty_batch
 
 BUDGET_BYTES = 7_000
 

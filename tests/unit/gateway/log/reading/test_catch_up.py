@@ -23,8 +23,8 @@ from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
 from gateway.pulsar.position import Position
 from protocol.kafka.batch import iter_headers
-from protocol.kafka.offset_span import empty_batch
 from protocol.kafka.records import Record, encode_batch
+from tests.support.empty_batch import empty_batch
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeReader, FakeTopic
 

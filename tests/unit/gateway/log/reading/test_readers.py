@@ -16,7 +16,7 @@ from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin.client import AdminClient
 from gateway.pulsar.client import PulsarClient
 from gateway.pulsar.errors import ConnectionLostError
-from protocol.kafka.offset_span import empty_batch
+from tests.support.empty_batch import empty_batch
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.fake_pulsar import FakeReader, FakeTopic
 from tests.unit.gateway.log.reading.test_catch_up import FakeLog

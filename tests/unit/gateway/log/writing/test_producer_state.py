@@ -14,7 +14,7 @@ from gateway.errors import KafkaError
 from gateway.log.writing.producer_state import TRUST_S, ActiveProducer, AllProducers, ProducerState, SequencedBatch
 from protocol.kafka.batch import BatchHeader, parse_header
 from protocol.kafka.errors import ErrorCode
-from protocol.kafka.offset_span import empty_batch
+from tests.support.empty_batch import empty_batch
 
 LAST_SEQUENCE = 2**31 - 1
 
