@@ -1,6 +1,6 @@
-"""Consumers of message sets (Fetch v0 to v3) and batches that no message set can hold: any number of empty batches.
+"""Consumers of message sets (Fetch v0 to v3) and batches that no message set can hold: any number of control batches.
 
-Kafka returns an empty set to such a consumer as long as the empty batches exceed the size of the fetch.
+Kafka returns an empty set to such a consumer as long as the control batches exceed the size of the fetch.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tests.support.names import unique_topic
 from tests.support.raw_client import RawClient, connected
 from tests.support.records import parse_message_set
 
-EMPTY, FETCHED_BYTES, MAX_FETCHES = 200, 1_000, 100
-"""An empty batch takes 61 bytes."""
+UNREADABLE, FETCHED_BYTES, MAX_FETCHES = 200, 1_000, 100
+"""A control batch takes 78 bytes."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_they_come_past_a_long_run(pulsar: PulsarStandalone, lone: GatewayProces
     topic = unique_topic("old")
     create_topic(lone.bootstrap, topic)
     produce(lone.bootstrap, topic, [Record(b"first")])
-    unreadable = [Odd(b"\xff" * 40, 2)] * EMPTY
+    unreadable = [Odd(b"\xff" * 40, 2)] * UNREADABLE
     asyncio.run(write(pulsar, f"{topic}-partition-0", unreadable, f"kafka/{lone.config['pulsar']['namespace']}"))
     produce(lone.bootstrap, topic, [Record(b"last")])
     if opened_anew:
