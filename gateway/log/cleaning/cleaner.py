@@ -28,7 +28,9 @@ from gateway.log.cleaning.past_cleanings import (
 from gateway.log.cleaning.view import NOWHERE, Limits, Reached, collect_garbage
 from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions.aborted_list import AbortedTransaction
-from gateway.log.transactions.cleaned import write_cleaned
+from gateway.log.transactions.checkpoint import NO_ENTRY
+from gateway.log.transactions.cleaned import compacted_to, write_cleaned
+from gateway.pulsar.errors import ServiceNotReadyError
 
 REMOVED_AT_ONCE = 1_000
 """Tombstones in one entry."""
@@ -57,6 +59,8 @@ class LogCleaner:
         """The keys are divided by their hashes into this number of shares, so that one share fits into memory."""
         self._to_compact = False
         """Tombstones were appended, and Pulsar has not compacted since."""
+        self._compacted_to = NO_ENTRY
+        """Up to there, the view that is being cleaned was compacted at least."""
 
     async def clean(self, rules: Rules) -> int:
         """Returns the number of removed messages. Raises KafkaError, PulsarError, SharedKeysError and TimeoutError."""
@@ -73,10 +77,14 @@ class LogCleaner:
 
     async def _pass(self, rules: Rules) -> tuple[int, Reached]:
         """The number of removed messages, and the end of the cleaned part."""
+        self._compacted_to = await compacted_to(self._resources, self._topic)
+        transactions = self.partition_log.transactions
+        await transactions.prepare_to_clean()
         cleanings, now_ms = await read_cleanings(self._resources, self._topic), _now_ms()
+        if transactions.has_removed_ones:  # their deletions count from now on
+            cleanings = []
         deletions_before = reached_by(cleanings, now_ms - rules.deletions_kept_ms)
-        await self.partition_log.transactions.prepare()
-        stable = self.partition_log.transactions.last_stable_offset
+        stable = transactions.last_stable_offset
         limits = Limits(stable, now_ms - rules.lag_ms if rules.lag_ms else math.inf)
         try:
             removed, reached = await self._clean_shares(limits, deletions_before)
@@ -99,6 +107,7 @@ class LogCleaner:
         for number in range(self._shares):
             garbage = await self._garbage(limits.offset, deletions_before, Share(number, self._shares))
             reached = await collect_garbage(garbage, self.partition_log, limits)
+            await self._check_view()
             limits, is_full = Limits(reached.offset), is_full or reached.is_full
             if garbage.compaction_keys:
                 if not removed:
@@ -107,6 +116,13 @@ class LogCleaner:
                 removed += len(garbage.compaction_keys)
         return removed, reached._replace(is_full=is_full)
 
+    async def _check_view(self) -> None:
+        """If the compacted log was lost meanwhile, aborted records that nobody names are back, and would be taken for
+        committed ones. Raises ServiceNotReadyError."""
+        before, self._compacted_to = self._compacted_to, await compacted_to(self._resources, self._topic)
+        if self._compacted_to < before:
+            raise ServiceNotReadyError(f"the compacted log of {self._topic} was lost while it was read")
+
     async def _garbage(self, stable: int, deletions_before: int, share: Share) -> Garbage:
         aborted = await self.partition_log.transactions.read_aborted(self.partition_log.start.offset, stable)
         return Garbage(aborted, deletions_before, share)
@@ -114,7 +130,7 @@ class LogCleaner:
     async def _write_cleaned(self, reached: Reached, aborted: Iterable[AbortedTransaction]) -> None:
         """Aborted transactions are kept until the next cleaning: readers may still have their records."""
         place = self.partition_log.transactions.prefix.cleaned_to(
-            reached.position, reached.offset, _below(reached.offset, aborted)
+            reached.position, reached.offset, _below(reached.offset, aborted), self._compacted_to
         )
         await write_cleaned(self._resources, self._topic, place)
 

@@ -4,11 +4,16 @@ Up to this place, the compacted view has no information on transactions, because
 open there, and the property has the aborted ones that may not be compacted away yet. So it is a checkpoint outside of
 the log. Each cleaning has its own property, and the farthest one is valid: a former leader that writes late must not
 move the place back.
+
+A place has the aborted records that were left in the view then. Readers get others again if the compacted log is lost,
+because the topic was not compacted for a while, or somebody has deleted the compaction's cursor. So a place also says
+how far Pulsar had compacted the log at that time (`before`). It is valid if the present compaction has come as far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import structlog
 
@@ -27,9 +32,17 @@ PREFIX = "kafka.cleaned."
 log = structlog.get_logger()
 
 
-def cleaned_checkpoint(properties: Mapping[str, str]) -> Checkpoint | None:
-    """The farthest of the managed ledger's properties; None if the log was never cleaned."""
-    found = None
+class Cleaned(NamedTuple):
+    """What the properties say."""
+
+    was_cleaned: bool = False
+    place: Checkpoint | None = None
+    """The farthest one that is valid."""
+
+
+def cleaned_places(properties: Mapping[str, str]) -> list[Checkpoint]:
+    """The places in the managed ledger's properties, the farthest one first. Empty if the log was never cleaned."""
+    found = []
     for key, text in properties.items():
         if key.startswith(PREFIX):
             try:
@@ -37,13 +50,22 @@ def cleaned_checkpoint(properties: Mapping[str, str]) -> Checkpoint | None:
             except MalformedCheckpointError as error:
                 log.warning("a property does not tell how far a log was cleaned", property=key, error=str(error))
                 continue
-            found = each if found is None or each.offset > found.offset else found
-    return found
+            found.append(each)
+    return sorted(found, key=lambda each: each.offset, reverse=True)
 
 
-async def read_cleaned(resources: Resources, topic: str) -> Checkpoint | None:
-    """Read the farthest property. Raises PulsarError."""
-    return cleaned_checkpoint(await resources.admin.topics.managed_ledger_properties(topic))
+async def read_cleaned(resources: Resources, topic: str) -> Cleaned:
+    """Raises PulsarError."""
+    places = cleaned_places(await resources.admin.topics.managed_ledger_properties(topic))
+    if not places:
+        return Cleaned()
+    reached = await compacted_to(resources, topic)  # afterwards: what is compacted in between only comes farther
+    return Cleaned(was_cleaned=True, place=next((each for each in places if each.before <= reached), None))
+
+
+async def compacted_to(resources: Resources, topic: str) -> Position:
+    """The last entry that Pulsar has compacted. Raises PulsarError."""
+    return (await resources.admin.topics.internal_stats(topic)).compacted_to
 
 
 async def write_cleaned(resources: Resources, topic: str, checkpoint: Checkpoint) -> None:
@@ -69,33 +91,44 @@ class CleanedPlace:
     def forget(self) -> None:
         self.compacted = self._is_compacted()
         """Whether readers got the compacted log at that time."""
-        self._found: Checkpoint | None = None
+        self._found = Cleaned()
         self._looked = False
+        self._is_lost = False
 
     @property
     def is_outdated(self) -> bool:
-        """The topic has become compacted, or is no longer: its readers get other entries than before."""
-        return self.compacted != self._is_compacted()
+        """Readers get other entries than before: the topic has become compacted, or is no longer, or the compacted log
+        was lost."""
+        return self._is_lost or self.compacted != self._is_compacted()
 
     @property
     def place(self) -> Checkpoint | None:
         """Markers and checkpoints up to there may be missing; None if all are there."""
-        return self._found if self.compacted else None
+        return self._found.place if self.compacted else None
 
     @property
     def hides_checkpoints(self) -> bool:
         """Readers get aborted records again that were compacted away: checkpoints in the log do not have them."""
-        return self._found is not None and not self.compacted
+        return self._found.was_cleaned and self.place is None
 
     async def moved(self) -> bool:
         """Read the properties again. True if `place` is a later one now. Raises PulsarError."""
         if self._looked and not self.compacted:
             return False
-        before, self._found = self._found, await read_cleaned(self._resources, self._topic)
+        before, self._found = self.place, await read_cleaned(self._resources, self._topic)
         self._looked = True
         if self.place is None:
+            self._is_lost = before is not None
             return False
         return before is None or self.place.offset > before.offset
+
+    async def check(self) -> None:
+        """Note whether the compacted log of `place` was lost since, or there is one again. Raises PulsarError."""
+        place = self.place
+        if place is None:
+            await self.moved()
+        elif await compacted_to(self._resources, self._topic) < place.before:
+            self._is_lost = True
 
 
 async def end_of_view(resources: Resources, topic: str, last: Position, *, compacted: bool) -> Position:

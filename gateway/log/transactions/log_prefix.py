@@ -85,9 +85,13 @@ class LogPrefix:
         """The open transactions after this entry, up to which all is applied, and the ones that ended last."""
         return Checkpoint(position, next_offset, dict(self.state.open), ended=self.state.last_ended(MAX_ENDED))
 
-    def cleaned_to(self, position: Position, offset: int, aborted: Sequence[AbortedTransaction]) -> Checkpoint:
-        """Behind this entry, below which all is decided and only these may still have records. If it is ``loaded``."""
-        return Checkpoint(position, offset, {}, tuple(aborted), ended=self.state.last_ended(MAX_ENDED))
+    def cleaned_to(
+        self, position: Position, offset: int, aborted: Sequence[AbortedTransaction], compacted_to: Position
+    ) -> Checkpoint:
+        """Behind this entry, below which all is decided and only these may still have records, as long as Pulsar has
+        compacted the log up to ``compacted_to``. If it is ``loaded``."""
+        ended = self.state.last_ended(MAX_ENDED)
+        return Checkpoint(position, offset, {}, tuple(aborted), before=compacted_to, ended=ended)
 
     # Where it begins
 

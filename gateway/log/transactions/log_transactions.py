@@ -268,6 +268,17 @@ class LogTransactions:
         while not self.loaded:
             await outcome_of(self._loading or self._begin_loading(self._end.next_offset))
 
+    async def prepare_to_clean(self) -> None:
+        """Have it know what was aborted in all that readers get now. Raises as ``prepare`` does."""
+        await self.prepare()
+        await self._cleaned.check()
+        await self.prepare_to_read(self._start.offset)
+
+    @property
+    def has_removed_ones(self) -> bool:
+        """Readers get records again that cleanings had removed. Valid only if ``loaded``."""
+        return self._cleaned.hides_checkpoints
+
     async def prepare_to_read(self, offset: int) -> None:
         """Have it know what was aborted from that offset on. Raises as ``prepare`` does."""
         while not self.knows(offset):

@@ -19,7 +19,7 @@ from protocol.kafka.batch import iter_headers, parse_header
 from protocol.kafka.records import Record, encode_batch
 from protocol.kafka.transaction_marker import MarkerType, TransactionMarker
 from protocol.pulsar.entry import NativeMessage, decompress, iter_messages
-from protocol.pulsar.pulsar_commands_pb2 import CompressionType, SingleMessageMetadata
+from protocol.pulsar.pulsar_commands_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
 from tests.support.records import decode_records
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 from tests.unit.gateway.log.transactions.transaction_scene import TransactionScene
@@ -31,12 +31,13 @@ _GONE = SingleMessageMetadata(compacted_out=True, payload_size=0).SerializeToStr
 
 
 class CompactingTopic(FakeTopic):
-    """Keeps nothing that its compactor has read: retention deletes it immediately."""
+    """Its readers get nothing that its compactor has removed, until the compacted log is lost."""
 
     def __init__(self) -> None:
         super().__init__()
         self.fails = False
         self.status = "NOT_RUN"
+        self._raw: dict[Position, tuple[bytes, MessageMetadata]] = {}
 
     async def compact(self, topic: str) -> None:
         self.status = "ERROR"
@@ -50,8 +51,15 @@ class CompactingTopic(FakeTopic):
                 else:
                     newest.pop(message.key, None)
         self._keep(set(newest.values()))
+        self.compacted_to = self.last
         self.compacted_ledger_id = 1
         self.status = "SUCCESS"
+
+    def lose_compacted(self) -> None:
+        """The compaction's cursor was deleted: readers get everything again."""
+        self.compacted_away, self.compacted_to, self.compacted_ledger_id = set(), Position(-1, -1), -1
+        for number, (position, index, payload, metadata) in enumerate(self.entries):
+            self.entries[number] = position, index, *self._raw.pop(position, (payload, metadata))
 
     async def compaction_status(self, topic: str) -> str:
         return self.status
@@ -64,12 +72,20 @@ class CompactingTopic(FakeTopic):
 
     def _keep(self, kept: set[tuple[Position, int]]) -> None:
         for number, (position, index, payload, metadata) in enumerate(self.entries):
+            if position not in self._raw:
+                self._raw[position] = payload, copy(metadata)
             plain = bytes(decompress(metadata, payload, MAX_BYTES))
             metadata.compression = CompressionType.NONE
             left = _rebatched(plain, {at for where, at in kept if where == position}, metadata.num_messages_in_batch)
             self.entries[number] = position, index, left, metadata
             if not any(where == position for where, _ in kept):
                 self.compacted_away.add(position)
+
+
+def copy(metadata: MessageMetadata) -> MessageMetadata:
+    found = MessageMetadata()
+    found.CopyFrom(metadata)
+    return found
 
 
 def _rebatched(plain: bytes, kept: set[int], total: int) -> bytes:

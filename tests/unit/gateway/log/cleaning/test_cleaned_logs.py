@@ -12,7 +12,7 @@ from gateway.log.partition_log import PartitionLog
 from gateway.log.transactions import checkpoints
 from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.log.transactions.checkpoint import Checkpoint
-from gateway.log.transactions.cleaned import PREFIX, cleaned_checkpoint, read_cleaned, write_cleaned
+from gateway.log.transactions.cleaned import PREFIX, cleaned_places, read_cleaned, write_cleaned
 from gateway.pulsar.position import Position
 from protocol.kafka.transaction_marker import MarkerType
 from tests.unit.gateway.log.fake_pulsar import FakeReader
@@ -133,8 +133,8 @@ async def test_truncation_has_deleted_a_commit_marker(no_settling: None) -> None
 
 
 def test_a_property_that_somebody_has_written_is_passed_over() -> None:
-    assert cleaned_checkpoint({}) is None
-    assert cleaned_checkpoint({PREFIX + "7": "nonsense"}) is None
+    assert cleaned_places({}) == []
+    assert cleaned_places({PREFIX + "7": "nonsense"}) == []
 
 
 async def test_a_former_leader_that_writes_late_takes_nothing_back(no_settling: None) -> None:
@@ -143,8 +143,8 @@ async def test_a_former_leader_that_writes_late_takes_nothing_back(no_settling: 
     for offset, farthest in ((2, 2), (4, 4), (6, 6), (4, 6)):
         await write_cleaned(resources, "topic", Checkpoint(scene.topic.entries[offset - 1][0], offset, {}))
         found = await read_cleaned(resources, "topic")
-        assert found is not None
-        assert found.offset == farthest
+        assert found.place is not None
+        assert found.place.offset == farthest
     await write_cleaned(resources, "topic", Checkpoint(scene.topic.entries[6][0], 7, {}))
     assert [key for key in scene.topic.properties if key.startswith(PREFIX)] == [PREFIX + "7"]
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
 from gateway.errors import KafkaError
-from gateway.log.cleaning import cleaner, garbage
+from gateway.log.cleaning import cleaner, garbage, view
 from gateway.log.cleaning.cleaner import Rules
 from gateway.log.cleaning.garbage import SharedKeysError
 from gateway.log.transactions import checkpoints
+from gateway.pulsar.errors import ServiceNotReadyError
 from protocol.kafka.transaction_marker import MarkerType
 from tests.unit.gateway.log.cleaning.compacting_topic import CleanedScene, read
 
@@ -52,12 +54,94 @@ async def test_random_histories(seed: int, no_settling: None, monkeypatch: pytes
                 await scene.lead()
                 await scene.topic.compact("topic")  # by Pulsar's own tools
             elif step < 0.97:
+                if chance.random() < 0.4:
+                    scene.topic.lose_compacted()
                 await scene.lead()
             else:
                 assert await read(await scene.opened(), scene.topic) == scene.newest
         for producer_id in {each.producer_id for each in scene.open}:
             await scene.end(producer_id, chance.choice([ABORT, COMMIT]))
         assert await read(await scene.opened(), scene.topic) == scene.newest
+
+
+async def with_aborted_ones_that_no_place_names() -> CleanedScene:
+    scene = CleanedScene()
+    await scene.lead()
+    await scene.put(1, b"k")
+    await scene.end(1, COMMIT)
+    await scene.put(2, b"k")
+    await scene.put(2, b"only aborted")
+    await scene.end(2, ABORT)
+    for _ in range(2):
+        for _ in range(3):
+            await scene.put(1, b"hot")
+            await scene.end(1, COMMIT)
+        await scene.clean()
+    return scene
+
+
+@pytest.mark.parametrize("stays_open", [False, True])
+async def test_the_compacted_log_is_lost(no_settling: None, *, stays_open: bool) -> None:
+    """Its topic was not compacted for a while. What was aborted is in the log again, and must not seem committed."""
+    scene = await with_aborted_ones_that_no_place_names()
+    scene.topic.lose_compacted()
+    if not stays_open:
+        await scene.lead()
+        assert await read(scene.log, scene.topic) == scene.newest
+    for _ in range(2):
+        await scene.put(1, b"hot")
+        await scene.end(1, COMMIT)
+        await scene.clean()
+        assert await read(scene.log, scene.topic) == scene.newest
+        assert await read(await scene.opened(), scene.topic) == scene.newest
+    assert len(scene.topic.entries) - len(scene.topic.compacted_away) == 2
+
+
+async def test_the_compacted_log_is_lost_while_it_is_cleaned(
+    no_settling: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = await with_aborted_ones_that_no_place_names()
+    await scene.put(1, b"hot")
+    await scene.end(1, COMMIT)
+
+    async def after_loss(*arguments: Any) -> Any:
+        scene.topic.lose_compacted()
+        return await view.collect_garbage(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cleaner, "collect_garbage", after_loss)
+        with pytest.raises(ServiceNotReadyError):
+            await scene.clean()
+    await scene.clean()
+    assert await read(scene.log, scene.topic) == scene.newest
+
+
+async def test_deletions_that_are_there_again_count_from_then_on(
+    no_settling: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer may have read what was removed, and is there again: it needs the deletion for as long as before."""
+    now_ms = 1_000_000
+    monkeypatch.setattr(cleaner, "_now_ms", lambda: now_ms)
+    rules = Rules(deletions_kept_ms=1_000)
+    scene = CleanedScene()
+    await scene.lead()
+    await scene.put(1, b"k")
+    await scene.put(1, b"k", delete=True)
+    for _ in range(2):
+        await scene.put(1, b"hot")
+        await scene.end(1, COMMIT)
+        await scene.clean(rules)
+    now_ms += 1_001
+    scene.topic.lose_compacted()
+    await scene.lead()
+    deletion = scene.topic.entries[1][0]
+    for goes in (False, True):
+        for _ in range(2):
+            await scene.put(1, b"hot")
+            await scene.end(1, COMMIT)
+            await scene.clean(rules)
+        assert (deletion in scene.topic.compacted_away) is goes
+        now_ms += 1_001
 
 
 async def test_the_log_stays_small(no_settling: None) -> None:
