@@ -57,7 +57,7 @@ class Changes(FleetListener, TopicListener):
 
     async def stop_topic(self, topic: str) -> None:
         self._topics.hide(topic)
-        await self._groups.leave_topic(topic)
+        await asyncio.gather(self._logs.forget_topic(topic), self._groups.leave_topic(topic))
 
     def topic_turn_ended(self, topic: str) -> None:
         self._topics.show(topic)

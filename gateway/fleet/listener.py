@@ -19,7 +19,8 @@ class FleetListener:
         """Another gateway may lead by now, or partitions were not released in time. Called again while this is so."""
 
     async def stop_topic(self, topic: str) -> None:
-        """Another gateway is about to delete the topic. Return when nothing of this gateway uses it any more."""
+        """Another gateway is about to delete the topic, or to change the format of an empty one. Return when nothing of
+        this gateway uses it any more."""
 
     def topic_turn_ended(self, topic: str) -> None:
         """A gateway changes the topic no more: it has deleted it, for instance, or could not."""

@@ -1,7 +1,9 @@
-"""Before a gateway deletes a topic, all others stop using it. Questions and answers are in the fleet's log.
+"""Before a gateway deletes a topic, or changes the format of an empty one, all others stop using it. Questions and
+answers are in the fleet's log.
 
 Otherwise a subscription that another gateway moves at this moment may be stored by Pulsar after the deletion: it stays
-for ever, and with it the topic's name cannot be used again.
+for ever, and with it the topic's name cannot be used again. And records that another gateway writes at this moment
+would have the old format.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class TopicStops:
             async with asyncio.timeout(STOP_S):
                 await question.answered.wait()
         except TimeoutError:
-            log.warning("gateways do not answer before a topic is deleted", topic=topic, count=len(question.unanswered))
+            log.warning("gateways do not answer before a topic changes", topic=topic, count=len(question.unanswered))
         finally:
             del self._questions[request_id]
 

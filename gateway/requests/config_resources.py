@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from enum import IntEnum
 from typing import Protocol, TypeVar
@@ -11,6 +12,7 @@ from gateway.fan_out import fan_out
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.brokers import Brokers
 from gateway.requests.call import Call
+from gateway.requests.cluster import Cluster
 from gateway.requests.repeated import times_of
 from gateway.topics import topic_names
 from gateway.topics.config_values import INT_MAX, parse_number
@@ -125,6 +127,11 @@ def refuse_client_metrics(name: str, changed: Collection[str]) -> None:
         if each not in CLIENT_METRICS_CONFIGS:
             raise invalid(f"Unknown client metrics configuration: {each}")
         raise invalid("Client metrics subscriptions are not served by this gateway")
+
+
+async def stop_writers(cluster: Cluster, topic: str) -> None:
+    """Return when no gateway writes to the topic, which is hidden already."""
+    await asyncio.gather(cluster.logs.forget_topic(topic), cluster.group_service.leave_topic_everywhere(topic))
 
 
 def check_broker(call: Call, name: str) -> None:

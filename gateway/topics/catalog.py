@@ -152,33 +152,58 @@ class TopicCatalog(KnownTopics):
 
     async def alter_configs(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool,
-        requested: RequestedTopics | None = None,
+        requested: RequestedTopics | None = None, when_hidden: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Set a topic's configurations to the result of ``change``, which gets the present ones. Raises KafkaError.
 
-        ``requested`` are the topics of a request that may name very many.
+        ``requested`` are the topics of a request that may name very many. ``when_hidden`` stops those who may write to
+        the topic as it was before, while nobody finds it.
         """  # fmt: skip
-        work = self._alter_configs(name, change, validate_only=validate_only, requested=requested)
+        work = self._alter_configs(
+            name, change, validate_only=validate_only, requested=requested, when_hidden=when_hidden
+        )
         await self.change("alter topic", work)
 
     async def _alter_configs(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool,
-        requested: RequestedTopics | None,
+        requested: RequestedTopics | None, when_hidden: Callable[[], Awaitable[None]] | None,
     ) -> None:  # fmt: skip
         async with nullcontext() if validate_only else self._turn_if_kept(name):
             topic = await (requested or self).get(name, fresh=True)
             configs = check_configs(change({} if topic is None else topic.configs))
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-            altered = replace(topic, configs=configs, messages_only=await self._stays_messages_only(topic, configs))
-            if altered.compacts and not topic.compacts and not altered.messages_only:
-                raise KafkaError(
-                    ErrorCode.INVALID_CONFIG,
-                    f"Topic '{name}' has records that were not written for compaction, and Pulsar cannot compact them: "
-                    "copy them to a topic that is created with cleanup.policy=compact.",
-                )
-            if not validate_only:
+            altered = await self._altered(topic, configs)
+            if validate_only:
+                return
+            if altered.messages_only and not topic.messages_only and when_hidden is not None:
+                await self._alter_empty(topic, configs, when_hidden)
+            else:
                 await self._alter(topic, altered)
+
+    async def _altered(self, topic: Topic, configs: Mapping[str, str]) -> Topic:
+        """Raises KafkaError INVALID_CONFIG."""
+        altered = replace(topic, configs=configs, messages_only=await self._stays_messages_only(topic, configs))
+        if altered.compacts and not topic.compacts and not altered.messages_only:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Topic '{topic.name}' has records that were not written for compaction, and Pulsar cannot compact "
+                "them: copy them to a topic that is created with cleanup.policy=compact.",
+            )
+        return altered
+
+    async def _alter_empty(
+        self, topic: Topic, configs: Mapping[str, str], when_hidden: Callable[[], Awaitable[None]]
+    ) -> None:
+        """The first records may be on their way in the old format, with which Pulsar could never compact the topic. So
+        nobody finds it until those who write have stopped, and the new format is stored: then it is read anew."""
+        self.hide(topic.name)
+        try:
+            await when_hidden()
+            await self._alter(topic, await self._altered(topic, configs))
+        finally:
+            self.show(topic.name)
+            self._outdate(topic.name)
 
     async def begin_transactions(self, name: str) -> None:
         """Called before a topic's first transactional batch: from now on, Pulsar does not compact it automatically.

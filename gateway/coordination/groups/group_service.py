@@ -180,7 +180,7 @@ class GroupService:
         partition.inform(lambda coordinator, now_ms: coordinator.forget_topics(topics, now_ms))
 
     async def leave_topic(self, name: str) -> None:
-        """Return when no subscription of the topic is being moved: it is hidden already, and will be deleted."""
+        """Return when no subscription of the topic is being moved: it is hidden already, and may be deleted."""
         if self._mirror is not None:
             await self._mirror.leave_topic(name)
 

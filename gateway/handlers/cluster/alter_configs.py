@@ -18,6 +18,7 @@ from gateway.requests.config_resources import (
     check_topic_name,
     refuse_broker,
     refuse_client_metrics,
+    stop_writers,
     unknown_type,
 )
 from protocol.kafka.messages.cluster import AlterConfigsRequest, AlterConfigsResponse
@@ -58,7 +59,10 @@ async def _alter(call: Call[AlterConfigsRequest], resource: AlterConfigsRequest.
     elif kind == ResourceType.TOPIC:
         check_topic_name(name)
         topics = call.cluster.topics
-        await topics.alter_configs(name, lambda _: configs, validate_only=validate_only, requested=call.topics)
+        await topics.alter_configs(
+            name, lambda _: configs, validate_only=validate_only, requested=call.topics,
+            when_hidden=lambda: stop_writers(call.cluster, name),
+        )  # fmt: skip
     elif kind == ResourceType.GROUP:
         check_group_name(name)
         await call.cluster.group_service.configs.alter(name, lambda _: configs, validate_only=validate_only)

@@ -23,6 +23,7 @@ from gateway.requests.config_resources import (
     invalid,
     refuse_broker,
     refuse_client_metrics,
+    stop_writers,
     unknown_type,
 )
 from gateway.topics.config_values import ConfigType
@@ -79,7 +80,7 @@ async def _alter(call: Call[IncrementalAlterConfigsRequest], resource: _Resource
         check_topic_name(name)
         await call.cluster.topics.alter_configs(
             name, lambda present: _changed(present, operations), validate_only=call.request.validate_only,
-            requested=call.topics,
+            requested=call.topics, when_hidden=lambda: stop_writers(call.cluster, name),
         )  # fmt: skip
     elif kind == ResourceType.GROUP:
         check_group_name(name)

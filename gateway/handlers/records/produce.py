@@ -256,6 +256,7 @@ class ProduceCall:
         slices = Slices()
         for part in self._parts:
             await slices.pause()
+            self._check_format(part)
             self._append(part)
         return self._appended()
 
@@ -264,6 +265,14 @@ class ProduceCall:
         for part in self._parts:
             self._append(part)
         return self._appended()
+
+    def _check_format(self, part: Part) -> None:
+        """Since the topic was looked up, others may have given it another format, before its first record."""
+        if part.topic is not None and not part.answer.error_code:
+            topic = self.call.cluster.topics.cached(part.name)
+            if topic is None or topic.writes_messages != part.topic.writes_messages:
+                changed = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic was changed in the meantime")
+                refuse(self.call, self.response, part, changed)
 
     def _append(self, part: Part) -> None:
         if part.produced is None or part.answer.error_code or part.log is None:

@@ -140,6 +140,37 @@ async def test_a_topic_with_record_batches_does_not_become_compacted(scene: Scen
     assert scene.stored == {}
 
 
+async def test_nobody_finds_an_empty_topic_while_its_format_changes(scene: Scene) -> None:
+    """Otherwise its first records could still be written in the old format."""
+    found: list[object] = []
+
+    async def when_hidden() -> None:
+        found.extend((scene.catalog.cached("a"), await scene.catalog.get("a", fresh=True)))
+        assert scene.stored == {}
+
+    await alter_hidden(scene, when_hidden)
+    assert found == [None, None]
+    assert MESSAGES_ONLY in scene.stored
+    topic = await scene.catalog.get("a")
+    assert topic is not None
+    assert topic.compacts
+
+
+async def test_a_topic_that_is_no_longer_empty_when_all_have_stopped_does_not_become_compacted(scene: Scene) -> None:
+    async def when_hidden() -> None:
+        scene.pulsar.entries = 1
+
+    with pytest.raises(KafkaError, match="Pulsar cannot compact them"):
+        await alter_hidden(scene, when_hidden)
+    assert scene.stored == {}
+    assert await scene.catalog.get("a") is not None
+
+
+async def alter_hidden(scene: Scene, when_hidden: Callable[[], Awaitable[None]]) -> None:
+    configs = {"cleanup.policy": "compact"}
+    await scene.catalog.alter_configs("a", lambda _: configs, validate_only=False, when_hidden=when_hidden)
+
+
 async def test_a_topic_that_is_compacted_in_name_only_can_be_altered(scene: Scene) -> None:
     """Its properties came from elsewhere."""
     scene.pulsar.entries = 3

@@ -235,11 +235,11 @@ async def test_a_topic_that_is_made_anew_while_records_are_decoded(
     [part] = call._parts
     part.is_heavy, decoded = True, part.produced
     part.produced, part.log = None, None
-    part.topic = cast(Any, SimpleNamespace(topic_id=1, partitions=1, compacts=False))
+    part.topic = cast(Any, SimpleNamespace(topic_id=1, partitions=1, compacts=False, writes_messages=False))
     found = [part.topic]
 
     async def decode(*_: Any) -> Any:
-        found[0] = cast(Any, SimpleNamespace(topic_id=new_id))
+        found[0] = cast(Any, SimpleNamespace(topic_id=new_id, writes_messages=False))
         return decoded
 
     async def opened(part: Part) -> None:
@@ -267,7 +267,7 @@ async def test_a_topic_that_leaves_the_cache_as_soon_as_it_is_found_is_looked_up
     call, log = produce(-1)
     [part] = call._parts
     produced, part.produced, part.log = part.produced, None, None
-    topic = SimpleNamespace(topic_id=1, compacts=False, partitions=1)
+    topic = SimpleNamespace(topic_id=1, compacts=False, writes_messages=False, partitions=1)
     known: list[Any] = []
     lookups = [topic, topic if exists else None]
 
@@ -347,7 +347,7 @@ async def test_a_request_of_many_batches_lets_others_have_their_turn(monkeypatch
     partitions = [ProducedPartition(index=number, records=memoryview(b"")) for number in range(200)]
     call.call.request.topic_data = [ProducedTopic(name="t", partition_data=partitions)]
     call.call.request.transactional_id = None
-    topic = SimpleNamespace(partitions=200, compacts=False, pulsar_topic=lambda _: "t")
+    topic = SimpleNamespace(partitions=200, compacts=False, writes_messages=False, pulsar_topic=lambda _: "t")
     topics = SimpleNamespace(cached=lambda _: topic, get=opened)
     cast(Any, call.call.cluster).topics = cast(Any, call.call).topics = topics
     cast(Any, call.call.cluster).logs = SimpleNamespace(find=lambda *_: log, open=opened)
@@ -362,6 +362,20 @@ async def test_a_request_of_many_batches_lets_others_have_their_turn(monkeypatch
     running.cancel()
     assert len(judged_in) == 200
     assert max(judged_in.count(turn) for turn in set(judged_in)) < 100
+
+
+@pytest.mark.parametrize("now", [None, SimpleNamespace(writes_messages=True)])
+async def test_a_batch_that_was_checked_for_another_format_is_refused(now: Any) -> None:
+    """The topic became compacted meanwhile, before its first record: Pulsar could not compact this one."""
+    call, _ = produce(-1)
+    [part] = call._parts
+    part.topic = cast(Any, SimpleNamespace(writes_messages=False))
+    cast(Any, call.call.cluster).topics = SimpleNamespace(cached=lambda _: now)
+    refused: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(produce_handler, "refuse", lambda call, response, part, error: refused.append(error.code))
+        call._check_format(part)
+    assert refused == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 async def test_the_partitions_of_a_request_wait_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
