@@ -15,9 +15,17 @@ class Record(NamedTuple):
     key: bytes
     value: bytes | None
 
+    @property
+    def size_bytes(self) -> int:
+        return len(self.key) + (0 if self.value is None else len(self.value))
+
 
 class Log(Protocol):
     """Only this coordinator appends to it: after another gateway has taken over the partition, its appends fail."""
+
+    @property
+    def max_record_bytes(self) -> int:
+        """What a key and its value may have together. An append with a larger record is refused as a whole."""
 
     def append(self, records: Sequence[Record], on_done: OnAppended, *, irrevocable: bool = False) -> None:
         """Append in order. Call `on_done` exactly once, later (never inside this call) and in the order of appends.

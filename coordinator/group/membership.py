@@ -13,7 +13,7 @@ from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, NAME_B
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember
 from coordinator.group.consumer.messages import ConsumerHeartbeatReply, ConsumerHeartbeatRequest, Topics
 from coordinator.group.consumer.protocol import ConsumerProtocol
-from coordinator.group.consumer.validation import MAX_NAMES_OF_GROUP
+from coordinator.group.consumer.validation import MAX_NAMES_OF_GROUP, has_record
 from coordinator.group.group import GroupProtocol, GroupType
 from coordinator.group.messages import (
     MAX_MEMBER_BYTES,
@@ -198,7 +198,10 @@ class Membership:
         if not all(map(self._topics.is_known, names)):
             # Partitions of an unknown topic would be assigned to others while members read them.
             raise RefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Topics of the group are being looked up.")
-        return to_consumer_group(old, self._log, self._topics)
+        group = to_consumer_group(old, self._log, self._topics)
+        if not all(has_record(group, member) for member in group.members.values()):
+            raise refusal
+        return group
 
     def _downgrade(
         self, group: ConsumerGroup, leaving: ConsumerMember | None, now_ms: int, on_stored: Callable[[ErrorCode], None]
@@ -210,14 +213,17 @@ class Membership:
         if leaving is not None and not group.only_classic_without(leaving.member_id):
             return False
         is_stable = leaving is None and group.state is ConsumerGroupState.STABLE
+        classic = to_classic_group(group, now_ms)
+        record = classic.record({member.member_id: member.assignment for member in classic.members.values()})
+        if record.size_bytes > self._log.max_record_bytes:
+            return False
         self._consumer.cancel_timers(group)
-        classic = self._groups[group.group_id] = to_classic_group(group, now_ms)
+        self._groups[group.group_id] = classic
         group.die(now_ms)
 
         def on_done(error: ErrorCode, now_ms: int) -> None:
             on_stored(CONSUMER_APPEND_ERRORS.get(error, error))
 
-        record = classic.record({member.member_id: member.assignment for member in classic.members.values()})
         self._log.append([*group.tombstones(), record], on_done, irrevocable=True)
         self._classic.continue_migrated(classic, now_ms, rebalances=not is_stable)
         return True

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from coordinator.group.consumer.assignment import Assignment, TopicInfo, to_assignment
 from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.heartbeats import Changes, ConsumerHeartbeats, Downgrade
+from coordinator.group.consumer.heartbeats import Changes, ConsumerHeartbeats, Downgrade, successor
 from coordinator.group.consumer.member import JOIN_EPOCH, ClassicProtocols, ConsumerMember, MemberState
 from coordinator.group.consumer.member_timers import MemberTimers
 from coordinator.group.consumer.messages import Topics
-from coordinator.group.consumer.validation import check_names, check_room
+from coordinator.group.consumer.validation import check_names, check_record, check_room
 from coordinator.group.messages import (
     MAX_MEMBER_BYTES,
     UNKNOWN_MEMBER_ID,
@@ -83,7 +83,7 @@ class ClassicMembers:
         subscription = read_subscription(request.protocols[0][1])
         check_names(group, member_id, subscription.topics)
         changes, had_others = Changes(group), group.has_consumer_members
-        before = self._member(changes, request, member_id)
+        before, predecessor = _sender(group, request, member_id)
         after = replace(
             before,
             instance_id=before.instance_id if request.group_instance_id is None else request.group_instance_id,
@@ -93,6 +93,9 @@ class ClassicMembers:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             classic=ClassicProtocols(request.session_timeout_ms, tuple(request.protocols)),
         )
+        check_record(group, after)
+        if predecessor is not None:
+            before = self._heartbeats.succeed(changes, predecessor, member_id)
         owned = with_ids(subscription.owned, lambda name: self._find(group, name))
         member = self._heartbeats.follow(changes, before, after, owned, now_ms)
         self._timers.has_joined(group, member, now_ms)
@@ -113,22 +116,6 @@ class ClassicMembers:
         """The group's own record counts until the topic was looked up here: a member would otherwise seem to own
         nothing of it, and another one would get what it still reads."""
         return self._topics.find(name) if self._topics.is_known(name) else group.topics.get(name)
-
-    def _member(self, changes: Changes, request: JoinRequest, member_id: str) -> ConsumerMember:
-        """The member as it was before; a new one is not in the group yet. Raises RefusedError."""
-        group, instance_id = changes.group, request.group_instance_id
-        if instance_id is None:
-            return group.members.get(member_id) or ConsumerMember(member_id)
-        current_id = group.static_members.get(instance_id)
-        if request.member_id == UNKNOWN_MEMBER_ID:
-            if current_id is None:
-                return ConsumerMember(member_id)
-            return self._heartbeats.succeed(changes, group.members[current_id], member_id)
-        if current_id is None:  # no member gets an instance id later
-            raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if request.member_id != current_id:
-            raise RefusedError(ErrorCode.FENCED_INSTANCE_ID)
-        return group.members[current_id]
 
     # --- Being a member
 
@@ -175,6 +162,28 @@ class ClassicMembers:
             return refused.error
         self._heartbeats.expel(group, member, now_ms)
         return ErrorCode.NONE
+
+
+def _sender(
+    group: ConsumerGroup, request: JoinRequest, member_id: str
+) -> tuple[ConsumerMember, ConsumerMember | None]:
+    """The member as it was before, and the one that it succeeds; a new one is not in the group yet.
+
+    Raises RefusedError."""
+    instance_id = request.group_instance_id
+    if instance_id is None:
+        return group.members.get(member_id) or ConsumerMember(member_id), None
+    current_id = group.static_members.get(instance_id)
+    if request.member_id == UNKNOWN_MEMBER_ID:
+        if current_id is None:
+            return ConsumerMember(member_id), None
+        predecessor = group.members[current_id]
+        return successor(predecessor, member_id), predecessor
+    if current_id is None:  # no member gets an instance id later
+        raise RefusedError(ErrorCode.UNKNOWN_MEMBER_ID)
+    if request.member_id != current_id:
+        raise RefusedError(ErrorCode.FENCED_INSTANCE_ID)
+    return group.members[current_id], None
 
 
 def _find(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:

@@ -29,6 +29,7 @@ from coordinator.group.consumer.uniform import assign_uniform
 from coordinator.group.consumer.validation import (
     check_epoch,
     check_names,
+    check_record,
     check_room,
     find_member,
     leaves,
@@ -108,10 +109,13 @@ class ConsumerHeartbeats:
 
     def _follow(self, changes: Changes, request: ConsumerHeartbeatRequest, now_ms: int) -> ConsumerHeartbeatResponse:
         group = changes.group
-        before = self._sender(changes, request)
-        member = self.follow(
-            changes, before, _with_subscription(before, request), request.owned, now_ms, request.may_describe
-        )
+        before, predecessor = self._sender(group, request)
+        after = _with_subscription(before, request)
+        if after != before or predecessor is not None:
+            check_record(group, after)
+        if predecessor is not None:
+            before = self.succeed(changes, predecessor, before.member_id)
+        member = self.follow(changes, before, after, request.owned, now_ms, request.may_describe)
         is_full = request.member_epoch == JOIN_EPOCH or (
             request.rebalance_timeout_ms != -1 and request.has_subscription and request.owned is not None
         )
@@ -146,31 +150,32 @@ class ConsumerHeartbeats:
         self._timers.restart_session(group, member_id, now_ms)
         return group.members[member_id]
 
-    def _sender(self, changes: Changes, request: ConsumerHeartbeatRequest) -> ConsumerMember:
-        """The member as it was; a new one is not in the group yet."""
-        group = changes.group
+    def _sender(
+        self, group: ConsumerGroup, request: ConsumerHeartbeatRequest
+    ) -> tuple[ConsumerMember, ConsumerMember | None]:
+        """The member as it was, and the one that it succeeds; a new one is not in the group yet."""
         check_room(group, request.member_id, self._max_size)
         if request.subscribed_topic_names is not None:
             check_names(group, request.member_id, frozenset(request.subscribed_topic_names))
         if request.member_epoch != JOIN_EPOCH:
             member = find_member(group, request)
             check_epoch(member, request)
-            return member
+            return member, None
         member_id = request.member_id or self._new_id()
         if request.instance_id is not None:
             predecessor = released_predecessor(group, request)
-            return self.succeed(changes, predecessor, member_id) if predecessor else ConsumerMember(member_id)
+            return successor(predecessor, member_id) if predecessor else ConsumerMember(member_id), predecessor
         known = group.members.get(member_id)
         if known is not None:
             check_epoch(known, request)
-        return known or ConsumerMember(member_id)
+        return known or ConsumerMember(member_id), None
 
     def succeed(self, changes: Changes, predecessor: ConsumerMember, member_id: str) -> ConsumerMember:
-        """The successor gets subscription, target and partitions; it starts at epoch 0."""
+        """The successor gets subscription, target and partitions."""
         group = changes.group
         target = group.target.get(predecessor.member_id, {})
         self._remove(changes, predecessor)
-        member = replace(predecessor, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+        member = successor(predecessor, member_id)
         changes.make(ConsumerGroupMemberMetadataKey(group.group_id, member_id), member.subscription())
         changes.make(
             ConsumerGroupTargetAssignmentMemberKey(group.group_id, member_id),
@@ -283,6 +288,11 @@ class ConsumerHeartbeats:
         ):
             changes.make(key_class(group_id, member.member_id), None)
         self._timers.cancel(changes.group, member.member_id)
+
+
+def successor(predecessor: ConsumerMember, member_id: str) -> ConsumerMember:
+    """It starts at epoch 0."""
+    return replace(predecessor, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
 
 
 def _with_subscription(before: ConsumerMember, request: ConsumerHeartbeatRequest) -> ConsumerMember:

@@ -22,7 +22,10 @@ from coordinator.group.records.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
 )
+from coordinator.group.records.fields import MAX_CHARACTER_BYTES
 
+FIELD_BYTES = 5
+"""The longest length before a text or bytes, and more than any number has."""
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
@@ -99,6 +102,20 @@ class ConsumerMember:
             self.rebalance_timeout_ms,
             self.server_assignor,
             None if self.classic is None else self.classic.value(),
+        )
+
+    @property
+    def most_record_bytes(self) -> int:
+        """An upper bound for the record of its subscription, without the group's id."""
+        ids = (self.member_id, self.instance_id, self.rack_id, self.client_id, self.client_host)
+        texts = (*ids, self.topic_regex, self.server_assignor, *self.topics)
+        protocols = () if self.classic is None else self.classic.protocols
+        return sum(
+            (
+                FIELD_BYTES * (16 + len(texts) + 3 * len(protocols)),
+                MAX_CHARACTER_BYTES * sum(len(text) for text in texts if text),
+                sum(MAX_CHARACTER_BYTES * len(name) + len(metadata) for name, metadata in protocols),
+            )
         )
 
     def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ConsumerMember":

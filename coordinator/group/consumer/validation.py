@@ -7,7 +7,9 @@ from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
 from coordinator.group.messages import MAX_MEMBER_BYTES, RefusedError
-from coordinator.group.records.fields import MAX_STRING_BYTES
+from coordinator.group.records.codec import encode_record
+from coordinator.group.records.consumer_group import ConsumerGroupMemberMetadataKey
+from coordinator.group.records.fields import MAX_CHARACTER_BYTES, MAX_STRING_BYTES
 from coordinator.topic_regex import problem_of
 from protocol.kafka.errors import ErrorCode
 
@@ -102,6 +104,20 @@ def check_names(group: ConsumerGroup, member_id: str, topics: frozenset[str]) ->
     if growth > 0 and group.named_count + growth > MAX_NAMES_OF_GROUP:
         message = f"The members' subscriptions must not have more than {MAX_NAMES_OF_GROUP} different names."
         raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+
+
+def check_record(group: ConsumerGroup, member: ConsumerMember) -> None:
+    """Whether the log can hold the member's record. The group would need it in the log, and could not go on."""
+    if not has_record(group, member):
+        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, "The member's subscription and ids are too large.")
+
+
+def has_record(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    limit = group.writer.max_record_bytes
+    if member.most_record_bytes + MAX_CHARACTER_BYTES * len(group.group_id) <= limit:
+        return True
+    key = ConsumerGroupMemberMetadataKey(group.group_id, member.member_id)
+    return encode_record(key, member.subscription()).size_bytes <= limit
 
 
 def check_epoch(member: ConsumerMember, request: ConsumerHeartbeatRequest) -> None:

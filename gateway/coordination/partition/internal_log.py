@@ -31,6 +31,8 @@ ReplayTo = Callable[[Position], Awaitable[None]]
 
 MAX_ENTRY_BYTES = 1024 * 1024
 """Records that share an entry stay below this size. A larger record gets an entry of its own."""
+RECORD_FRAME_BYTES = 64 * 1024
+"""What is left for the frame of a record: its key may have two ids of 32 kB, and takes a third more in base64."""
 MAX_IN_FLIGHT_ENTRIES = 8
 """Further records wait, and share the next entry."""
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
@@ -89,6 +91,10 @@ class InternalLog:
     @property
     def is_lost(self) -> bool:
         return self._lost.done()
+
+    @property
+    def max_record_bytes(self) -> int:
+        return self._broker_max_bytes() - RECORD_FRAME_BYTES
 
     async def wait_lost(self) -> PulsarError:
         """The reason, when the partition is lost. The waiting task may be cancelled without effect on the log."""

@@ -38,5 +38,7 @@ class StandIns(Generic[C]):
 class _NoLog:
     epoch = -1
 
+    max_record_bytes = 0
+
     def append(self, records: Sequence[Record], on_done: OnAppended, *, irrevocable: bool = False) -> None:
         raise AssertionError("a coordinator without a partition appends nothing")

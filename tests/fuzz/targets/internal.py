@@ -65,6 +65,8 @@ _LENGTH = struct.Struct(">H")
 
 
 class _Log:
+    max_record_bytes = 5 * 1024 * 1024
+
     def append(self, *_: object, irrevocable: bool = False) -> None: ...
 
 

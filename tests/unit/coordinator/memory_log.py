@@ -14,6 +14,8 @@ class MemoryLog:
         self.waiting: list[tuple[Sequence[Record], OnAppended]] = []
         self._irrevocable: list[OnAppended] = []
 
+    max_record_bytes = 5 * 1024 * 1024
+
     def append(self, records: Sequence[Record], on_done: OnAppended, *, irrevocable: bool = False) -> None:
         self.waiting.append((records, on_done))
         if irrevocable:
