@@ -34,6 +34,7 @@ from coordinator.group.messages import (
 from coordinator.group.metadata_memory import MetadataMemory
 from coordinator.group.migration import AnyGroup, to_classic_group, to_consumer_group
 from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId, OwnTimes
+from coordinator.group.subscription import topics_of
 from coordinator.group.timer_keys import TimerKey
 from coordinator.log import Log
 from coordinator.timers import Timers
@@ -192,13 +193,16 @@ class Membership:
         has_room &= all(metadata_bytes(member.protocols) <= MAX_MEMBER_BYTES for member in old.members.values())
         if request.member_epoch != JOIN_EPOCH or not self._config.online_upgrade or not has_room:
             raise refusal
-        names = old.consumer_topics()
-        if names is None or len(names) > MAX_NAMES_OF_GROUP:
+        consumers = old.consumers()
+        if consumers is None:
+            raise refusal
+        names = topics_of(consumers.values())
+        if len(names) > MAX_NAMES_OF_GROUP:
             raise refusal
         if not all(map(self._topics.is_known, names)):
             # Partitions of an unknown topic would be assigned to others while members read them.
             raise RefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Topics of the group are being looked up.")
-        group = to_consumer_group(old, self._log, self._topics)
+        group = to_consumer_group(old, consumers, self._log, self._topics)
         if not all(has_record(group, member) for member in group.members.values()):
             raise refusal
         return group

@@ -26,21 +26,18 @@ from coordinator.group.records.consumer_group import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from coordinator.group.subscription import (
-    CONSUMER_PROTOCOL_TYPE,
-    MalformedSubscriptionError,
-    Subscription,
-    read_assignment,
-)
+from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, ConsumerOfGroup
 from coordinator.log import Log, Record
 
 AnyGroup = ClassicGroup | ConsumerGroup
 
 
-def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> ConsumerGroup:
+def to_consumer_group(
+    group: ClassicGroup, consumers: Mapping[str, ConsumerOfGroup], log: Log, topics: Topics
+) -> ConsumerGroup:
     """Keeps the classic members as they are; its records are written with its next append.
 
-    Raises MalformedSubscriptionError if the members are not consumers. Topics that do not exist are assigned to nobody.
+    `consumers` are the group's. Topics that do not exist are assigned to nobody.
     """
     made = ConsumerGroup(group.group_id, log)
     made.offsets = group.offsets
@@ -52,12 +49,9 @@ def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> Consumer
     for change in changes:
         made.apply(change)
     records = [*group.tombstones(), *(encode_record(each.key, each.value) for each in changes)]
-    subscriptions = group.subscriptions()
-    if subscriptions is None:
-        raise MalformedSubscriptionError(group_id)
-    owned = _owned(group, subscriptions, topics)
+    owned = _owned(consumers, topics)
     for classic in group.members.values():
-        named = subscriptions[classic.member_id].topics
+        named = consumers[classic.member_id].subscription.topics
         member = _to_consumer(group, classic, named, owned[classic.member_id])
         made.add(member)
         records += _records(group_id, member)
@@ -74,18 +68,16 @@ def _records(group_id: str, member: ConsumerMember) -> list[Record]:
     ]
 
 
-def _owned(group: ClassicGroup, subscriptions: Mapping[str, Subscription], topics: Topics) -> dict[str, Assignment]:
+def _owned(consumers: Mapping[str, ConsumerOfGroup], topics: Topics) -> dict[str, Assignment]:
     """By member: its assignment, and what else it owned when it joined, as far as nobody else was given it.
 
     A cooperative member reads this until it has got its new assignment and joins again. If a rebalance was cut short,
     there are no assignments at all.
     """
-    assigned = {
-        each.member_id: with_ids(read_assignment(each.assignment), topics.find) for each in group.members.values()
-    }
+    assigned = {member_id: with_ids(each.assigned, topics.find) for member_id, each in consumers.items()}
     taken = {partition for assignment in assigned.values() for partition in partitions_of(assignment)}
-    for member_id in group.members:
-        claimed = set(partitions_of(with_ids(subscriptions[member_id].owned, topics.find))) - taken
+    for member_id, each in consumers.items():
+        claimed = set(partitions_of(with_ids(each.subscription.owned, topics.find))) - taken
         taken |= claimed
         assigned[member_id] = to_assignment({*partitions_of(assigned[member_id]), *claimed})
     return assigned

@@ -85,22 +85,39 @@ def subscribed_topics(metadata_of_members: Iterable[bytes]) -> frozenset[str] | 
     return frozenset(topics)
 
 
-def read_subscriptions(metadata_of_members: Iterable[bytes]) -> list[Subscription]:
-    """As ``read_subscription``, for the members of a group. Raises MalformedSubscriptionError if there are too many."""
+class ConsumerOfGroup(NamedTuple):
+    """What a classic member reads, and what it was assigned."""
+
+    subscription: Subscription
+    assigned: PartitionsByTopic
+
+
+def read_consumers(members: Sequence[tuple[bytes, bytes]]) -> list[ConsumerOfGroup]:
+    """From (metadata, assignment) of a group's members. Raises MalformedSubscriptionError, also if they name too many
+    topics: then few or none of them are read."""
     names = _Names()
     found = []
     try:
-        for metadata in metadata_of_members:
+        names.take(sum(_assigned_count(assignment) for _, assignment in members))
+        for metadata, assignment in members:
             topics, at = names.read(metadata)
             [version] = _VERSION.unpack_from(metadata)
             at = _skip_bytes(metadata, at)
             if version >= OWNED_VERSION:
                 names.take(_read_count(metadata, at)[0])
             owned = _read_partitions(metadata, at)[0] if version >= OWNED_VERSION else {}
-            found.append(Subscription(version, topics, owned))
+            found.append(ConsumerOfGroup(Subscription(version, topics, owned), read_assignment(assignment)))
     except (StructError, ValueError) as error:
         raise MalformedSubscriptionError(str(error)) from error
     return found
+
+
+def topics_of(consumers: Iterable[ConsumerOfGroup]) -> frozenset[str]:
+    """Every topic that they read or own."""
+    topics: set[str] = set()
+    for (_, named, owned), assigned in consumers:
+        topics.update(named, owned, assigned)
+    return frozenset(topics)
 
 
 class _Names:
@@ -150,16 +167,24 @@ def _read_topics(metadata: bytes) -> tuple[int, frozenset[str], int]:
     return version, frozenset(topics), at
 
 
+def _assigned_count(assignment: bytes) -> int:
+    """The number of topics of an assignment, which is not read."""
+    return _read_count(assignment, _VERSION.size)[0] if assignment else 0
+
+
 def _read_partitions(data: bytes, at: int) -> tuple[dict[str, list[int]], int]:
+    """A client may name a topic several times: its partitions are those of all of them, as in Kafka."""
     count, at = _read_count(data, at)
-    partitions = {}
+    if count > MAX_TOPICS:
+        raise ValueError(f"{count} topics")
+    partitions: dict[str, list[int]] = {}
     for _ in range(count):
         topic, at = decode_string(data, at)
         length, at = _read_count(data, at)
         end = at + _COUNT.size * length
         if end > len(data):
             raise ValueError("an array that does not end")
-        partitions[topic] = list(unpack_from(f">{length}i", data, at))
+        partitions.setdefault(topic, []).extend(unpack_from(f">{length}i", data, at))
         at = end
     return partitions, at
 

@@ -26,11 +26,11 @@ from coordinator.group.records.codec import encode_record
 from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from coordinator.group.subscription import (
     CONSUMER_PROTOCOL_TYPE,
+    ConsumerOfGroup,
     MalformedSubscriptionError,
-    Subscription,
-    read_assignment,
-    read_subscriptions,
+    read_consumers,
     subscribed_topics,
+    topics_of,
 )
 from coordinator.log import Record
 from protocol.kafka.errors import ErrorCode
@@ -250,29 +250,19 @@ class ClassicGroup(Group):
                 member.metadata(self.protocol_name or "") for member in self.members.values()
             )
 
-    def subscriptions(self) -> dict[str, Subscription] | None:
-        """Of each member that reads topics; None if they are not consumers, or their topics are too many."""
+    def consumers(self) -> dict[str, ConsumerOfGroup] | None:
+        """What each member reads; None if they are not consumers, or their topics are too many."""
         if self.members and self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         try:
-            found = read_subscriptions(member.protocols[0][1] for member in self.members.values())
+            found = read_consumers([(each.protocols[0][1], each.assignment) for each in self.members.values()])
         except MalformedSubscriptionError:
             return None
         return dict(zip(self.members, found, strict=True))
 
     def consumer_topics(self) -> frozenset[str] | None:
-        """Every topic that members read or own; None if they are not consumers, or their topics are too many."""
-        subscriptions = self.subscriptions()
-        if subscriptions is None:
-            return None
-        topics: set[str] = set()
-        try:
-            for member_id, member in self.members.items():
-                topics |= subscriptions[member_id].topics | subscriptions[member_id].owned.keys()
-                topics |= read_assignment(member.assignment).keys()
-        except MalformedSubscriptionError:
-            return None
-        return frozenset(topics)
+        consumers = self.consumers()
+        return None if consumers is None else topics_of(consumers.values())
 
     def topics_changed(self, names: Collection[str]) -> None:
         """The members themselves watch the topics."""

@@ -23,7 +23,7 @@ _TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 
 def check_request(request: ConsumerHeartbeatRequest, assignors: Collection[str]) -> None:
     """Raises RefusedError if the request contradicts itself."""
-    problem = _problem(request)
+    problem = contradiction(request)
     if problem is not None:
         raise RefusedError(ErrorCode.INVALID_REQUEST, problem)
     if request.server_assignor is not None and request.server_assignor not in assignors:
@@ -36,7 +36,8 @@ def check_request(request: ConsumerHeartbeatRequest, assignors: Collection[str])
         raise RefusedError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex is refused: {problem}.")
 
 
-def _problem(request: ConsumerHeartbeatRequest) -> str | None:
+def contradiction(request: ConsumerHeartbeatRequest) -> str | None:
+    """Why the request is invalid, whatever the group."""
     if _is_blank(request.group_id):
         return "GroupId can't be empty."
     if request.instance_id is not None and _is_blank(request.instance_id):

@@ -13,8 +13,10 @@ from coordinator.group.records.fields import STRING, Lengthed, array
 from coordinator.group.subscription import (
     MalformedSubscriptionError,
     read_assignment,
+    read_consumers,
     read_subscription,
     subscribed_topics,
+    topics_of,
     write_assignment,
 )
 
@@ -51,7 +53,7 @@ def test_subscriptions(
     with contextlib.suppress(ConstructError, UnicodeDecodeError):
         head = SUBSCRIPTION.parse(broken)
         of_member = WITH_OWNED.parse(broken).owned if head.version >= 1 else []
-        partitions = {each.topic: list(each.partitions) for each in of_member}
+        partitions = merged(of_member)
         expected = (head.version, frozenset(head.topics), partitions)
     with contextlib.suppress(MalformedSubscriptionError):
         found = read_subscription(broken)
@@ -70,10 +72,18 @@ def test_assignments(
     broken = damaged(encoded, draw)
     parsed = found = None
     with contextlib.suppress(ConstructError, UnicodeDecodeError):
-        parsed = {each.topic: list(each.partitions) for each in ASSIGNMENT.parse(broken).assigned}
+        parsed = merged(ASSIGNMENT.parse(broken).assigned)
     with contextlib.suppress(MalformedSubscriptionError):
         found = read_assignment(broken)
     assert found == parsed
+
+
+def merged(parsed: Any) -> dict[str, list[int]]:
+    """A topic that is there twice has the partitions of both."""
+    by_topic: dict[str, list[int]] = {}
+    for each in parsed:
+        by_topic.setdefault(each.topic, []).extend(each.partitions)
+    return by_topic
 
 
 def damaged(encoded: bytes, draw: st.DataObject) -> bytes:
@@ -106,3 +116,30 @@ def test_only_so_many_topics_of_a_group_are_read(monkeypatch: pytest.MonkeyPatch
     ]
     assert subscribed_topics([*members[:1] * 9, members[1]]) == frozenset("abcd")
     assert subscribed_topics([*members, members[0]]) is None
+
+
+def test_only_so_many_topics_of_assignments_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of all members of a group together. None is read if they are too many."""
+    monkeypatch.setattr(subscription, "MAX_TOPICS", 4)
+    metadata = SUBSCRIPTION.build({"version": 0, "topics": ["a"], "user_data": None})
+
+    def assignment(*topics: str) -> bytes:
+        return write_assignment(0, {topic: [0] for topic in topics})
+
+    one, two, many = assignment("a"), assignment("b", "c"), b"\0\0" + (5).to_bytes(4, "big") + b"\0\0\0\0\0\0" * 5
+    found = read_consumers([(metadata, one), (metadata, two)])
+    assert [each.assigned for each in found] == [{"a": [0]}, {"b": [0], "c": [0]}]
+    assert topics_of(found) == frozenset("abc")
+    with pytest.raises(MalformedSubscriptionError):
+        read_assignment(many + b"\xff\xff\xff\xff")
+    monkeypatch.setattr(subscription, "read_assignment", lambda data: pytest.fail("it is read"))
+    with pytest.raises(MalformedSubscriptionError):
+        read_consumers([(metadata, two), (metadata, two), (metadata, one)])
+
+
+def test_a_topic_that_an_assignment_names_twice_has_the_partitions_of_both() -> None:
+    encoded = ASSIGNMENT.build(
+        {"version": 0, "assigned": [{"topic": "t", "partitions": [0]}, {"topic": "t", "partitions": [2]}]}
+        | {"user_data": None}
+    )
+    assert read_assignment(encoded) == {"t": [0, 2]}

@@ -10,11 +10,13 @@ from unittest.mock import AsyncMock
 import pytest
 
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
-from coordinator.group.consumer.validation import MAX_TOPIC_NAMES
+from coordinator.group.consumer.validation import MAX_NAMES_OF_GROUP, MAX_TOPIC_NAMES
 from gateway.coordination.expressions import CostlyRegexError
 from gateway.handlers.groups import consumer_group_heartbeat
+from gateway.handlers.groups.consumer_group_heartbeat import MAX_OWNED_PARTITIONS
 from gateway.requests.policy import ALL_ALLOWED, AllAllowed, Policy
 from protocol.kafka.acl import AclOperation, ResourceType
+from protocol.kafka.errors import ErrorCode
 from protocol.kafka.messages.groups import ConsumerGroupHeartbeatRequest
 
 
@@ -33,6 +35,9 @@ def call_of(
 ) -> Any:  # fmt: skip
     coordinator = SimpleNamespace(consumer_heartbeat=lambda asked, now_ms, reply: got.append(asked))
 
+    def run(group_id: str, call: Any) -> Any:
+        return call(coordinator, 0)
+
     def ask(group_id: str, heartbeat: Any, to_response: Any) -> Any:
         heartbeat(coordinator, 0, None)
         return asyncio.get_running_loop().create_future()
@@ -40,7 +45,7 @@ def call_of(
     service = SimpleNamespace(subscribed_topics=SimpleNamespace(knows=knows))
     return SimpleNamespace(
         request=request, version=1, client_id="c", client=SimpleNamespace(host="/h"),
-        cluster=SimpleNamespace(groups=SimpleNamespace(ask=ask), group_service=service),
+        cluster=SimpleNamespace(groups=SimpleNamespace(ask=ask, run=run), group_service=service),
         context=SimpleNamespace(client_policy=policy),
     )  # fmt: skip
 
@@ -111,3 +116,27 @@ async def test_the_coordinator_refuses_an_expression_that_takes_too_long() -> No
     )  # fmt: skip
     await consumer_group_heartbeat.handle(cast(Any, call)).result()
     assert [asked.regex_problem for asked in got] == ["it takes an hour"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"rebalance_timeout_ms": -1}, {"topic_partitions": None}, {"subscribed_topic_names": None}, {"group_id": ""}],
+)
+async def test_nothing_is_read_for_an_invalid_request(fields: dict[str, Any]) -> None:
+    """Otherwise `classic_topics` would be called, which the coordinator lacks here."""
+    valid = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=1, subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )  # fmt: skip
+    with pytest.raises(AttributeError):
+        heartbeat(valid)
+    assert heartbeat(replace(valid, **fields)).member_epoch == 0
+
+
+async def test_more_partitions_than_a_member_can_own_are_refused() -> None:
+    rows = [ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=None, partitions=[0] * (MAX_OWNED_PARTITIONS + 1))]
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3, topic_partitions=rows)
+    for many in (rows, rows[:1] * (MAX_NAMES_OF_GROUP + 1)):
+        call = SimpleNamespace(request=replace(request, topic_partitions=many))
+        answer = await consumer_group_heartbeat.handle(cast(Any, call)).result()
+        assert cast(Any, answer).error_code is ErrorCode.INVALID_REQUEST
