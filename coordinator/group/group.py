@@ -55,7 +55,7 @@ class Group(ABC):
     @property
     @abstractmethod
     def metadata_bytes(self) -> int:
-        """The size of what its members have sent with JoinGroup."""
+        """The size of what its members have sent: ids, protocols, topics, and what a leader assigned."""
 
     @property
     @abstractmethod

@@ -30,6 +30,7 @@ from coordinator.group.messages import (
     SyncResponse,
     TransactionalCommitRequest,
     metadata_bytes,
+    texts_bytes,
 )
 from coordinator.group.metadata_memory import MetadataMemory
 from coordinator.group.migration import AnyGroup, to_classic_group, to_consumer_group
@@ -101,8 +102,13 @@ class Membership:
         group = self._groups.get(request.group_id)
         if group is None:
             reply(SyncResponse(ErrorCode.UNKNOWN_MEMBER_ID))
-        else:
+            return
+        growth_bytes = group.assigned_growth(request) if isinstance(group, ClassicGroup) else 0
+        if self._metadata.admits(growth_bytes, now_ms):
             self._protocols[group.type].sync(group, request, now_ms, reply)
+            self._metadata.grew(growth_bytes)
+        else:
+            reply(SyncResponse(ErrorCode.GROUP_MAX_SIZE_REACHED))
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
         group = self._groups.get(request.group_id)
@@ -153,8 +159,9 @@ class Membership:
         if request.subscribed_topic_names is not None:
             topics = frozenset(request.subscribed_topic_names)
             growth_bytes += NAME_BYTES * group.named_growth(topics, request.member_id)
+        growth_bytes += _growth_of_ids(group, request)
         if not self._metadata.admits(growth_bytes, now_ms):
-            message = "The members of all groups subscribe to too many topics."
+            message = "The members of all groups subscribe to too many topics, or have too long ids."
             raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
         self._consumer.consumer_heartbeat(group, request, now_ms, reply)
         self._metadata.grew(growth_bytes)
@@ -251,9 +258,22 @@ class Membership:
 
 def _growth_bytes(group: AnyGroup | None, request: JoinRequest) -> int:
     """How much more the sender will have sent than before."""
-    before = 0
     if isinstance(group, ClassicGroup):
         member_id = group.static_members.get(request.group_instance_id or "", request.member_id)
         member = group.members.get(member_id)
-        before = 0 if member is None else metadata_bytes(member.protocols)
-    return metadata_bytes(request.protocols) - before
+        if member is not None:
+            return metadata_bytes(request.protocols) - metadata_bytes(member.protocols)
+    owner = request.group_instance_id or request.client_id
+    ids = texts_bytes(owner, request.group_instance_id, request.client_id, request.client_host)
+    return metadata_bytes(request.protocols) + ids
+
+
+def _growth_of_ids(group: ConsumerGroup, request: ConsumerHeartbeatRequest) -> int:
+    member = group.members.get(request.member_id)
+    own = (request.subscribed_topic_regex, request.server_assignor)
+    texts = (request.instance_id, request.rack_id, request.client_id, request.client_host, *own)
+    if member is None:
+        return texts_bytes(request.member_id, *texts) if request.member_epoch == JOIN_EPOCH else 0
+    own = (member.topic_regex, member.server_assignor)
+    before = (member.instance_id, member.rack_id, member.client_id, member.client_host, *own)
+    return sum(texts_bytes(new) - texts_bytes(old) for new, old in zip(texts, before, strict=True) if new)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from sys import getsizeof
 
 from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
@@ -55,6 +56,11 @@ PROTOCOL_BYTES = 150
 
 def metadata_bytes(protocols: Sequence[tuple[str, bytes]]) -> int:
     return sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
+
+
+def texts_bytes(*texts: str | None) -> int:
+    """What these take in memory: one wide character makes all of a text wide."""
+    return sum(getsizeof(text) for text in texts if text)
 
 
 @dataclass(frozen=True)

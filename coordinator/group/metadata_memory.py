@@ -1,4 +1,5 @@
-"""The memory for what members send with JoinGroup. It has a limit over all groups of a coordinator."""
+"""The memory for what members send when they join, and leaders when they assign. It has a limit over all groups of a
+coordinator."""
 
 from collections.abc import Mapping
 

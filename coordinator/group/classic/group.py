@@ -17,9 +17,10 @@ from coordinator.group.messages import (
     JoinReply,
     JoinResponse,
     SyncReply,
+    SyncRequest,
     SyncResponse,
     TransactionalCommitRequest,
-    metadata_bytes,
+    texts_bytes,
 )
 from coordinator.group.offsets.group_offsets import OffsetExpirationCondition
 from coordinator.group.records.codec import encode_record
@@ -34,6 +35,9 @@ from coordinator.group.subscription import (
 )
 from coordinator.log import Record
 from protocol.kafka.errors import ErrorCode
+
+PENDING_BYTES = 500
+"""What a member that has only got an id takes besides the id: a timer, above all."""
 
 
 @dataclass
@@ -81,17 +85,26 @@ class ClassicGroup(Group):
             self.leader_id = member.member_id
         self.members[member.member_id] = member
         self._supporters.update(_names(member.protocols))
-        self._metadata_bytes += metadata_bytes(member.protocols)
-        self.pending_members.pop(member.member_id, None)
+        self._count(member)
+        self.drop_pending(member.member_id)
+
+    def add_pending(self, member_id: str, session_timeout_ms: int) -> None:
+        self.pending_members[member_id] = session_timeout_ms
+        self._metadata_bytes += PENDING_BYTES + texts_bytes(member_id)
+
+    def drop_pending(self, member_id: str) -> None:
+        if self.pending_members.pop(member_id, None) is not None:
+            self._metadata_bytes -= PENDING_BYTES + texts_bytes(member_id)
 
     def remove(self, member_id: str) -> None:
         """The member's waiting requests must have been answered."""
-        self.pending_members.pop(member_id, None)
+        self.drop_pending(member_id)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
         if member is None:
             return
         self._drop_supporter(member)
+        self._metadata_bytes -= member.counted_bytes
         if member.group_instance_id is not None:
             self.static_members.pop(member.group_instance_id, None)
         if self.leader_id == member_id:
@@ -107,21 +120,39 @@ class ClassicGroup(Group):
         self._drop_supporter(member)
         member.protocols = protocols
         self._supporters.update(_names(protocols))
-        self._metadata_bytes += metadata_bytes(protocols)
+        self._count(member)
         member.session_timeout_ms = session_timeout_ms
         member.rebalance_timeout_ms = rebalance_timeout_ms
 
     def _drop_supporter(self, member: ClassicMember) -> None:
-        self._metadata_bytes -= metadata_bytes(member.protocols)
         for name in _names(member.protocols):
             self._supporters[name] -= 1
             if not self._supporters[name]:
                 del self._supporters[name]
 
+    def _count(self, member: ClassicMember) -> None:
+        before, member.counted_bytes = member.counted_bytes, member.memory_bytes
+        self._metadata_bytes += member.counted_bytes - before
+
+    def assign(self, assignments: Mapping[str, bytes]) -> None:
+        """Members that are not in it get none."""
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+            self._count(member)
+
+    def assigned_growth(self, request: SyncRequest) -> int:
+        """How many more bytes are assigned to the members once this request is processed."""
+        assigns = self.state is ClassicGroupState.COMPLETING_REBALANCE and request.member_id == self.leader_id
+        if not assigns or request.generation != self.generation or self.stores_assignment:
+            return 0
+        assigned, members = request.assignments, self.members.values()
+        return sum(len(assigned.get(each.member_id, b"")) - len(each.assignment) for each in members)
+
     def rename_static(self, member: ClassicMember, new_member_id: str) -> None:
         """A static member that restarted continues with a new id, in its old place."""
         old_member_id = member.member_id
         member.member_id = new_member_id
+        self._count(member)
         self.members = {m.member_id: m for m in self.members.values()}
         if self.leader_id == old_member_id:
             self.leader_id = new_member_id

@@ -30,6 +30,9 @@ from protocol.kafka.errors import ErrorCode
 MAX_MEMBER_STRING_BYTES = MAX_STRING_BYTES - 37
 """A member id is the client's id or the instance's, and "-<uuid>"."""
 
+MAX_PENDING_MEMBERS = 10_000
+"""Of one group. Clients join with their id at once, so those are there that have not come back."""
+
 
 def join_error(request: JoinRequest, config: GroupConfig) -> ErrorCode:
     """The error of the request, independent of its group."""
@@ -78,7 +81,7 @@ class ClassicJoin:
         member = group.members.get(member_id)
         if member is not None:
             self._rebalance.drop_member(group, member)
-        group.pending_members.pop(member_id, None)
+        group.drop_pending(member_id)
         reply(JoinResponse(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
 
     # --- New members
@@ -88,9 +91,11 @@ class ClassicJoin:
         current_id = None if instance_id is None else group.static_members.get(instance_id)
         if current_id is not None:
             self._replace_static(group, group.members[current_id], request, now_ms, reply)
+        elif instance_id is None and request.require_member_id and len(group.pending_members) >= MAX_PENDING_MEMBERS:
+            reply(JoinResponse(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
         elif instance_id is None and request.require_member_id:
             member_id = self._new_member_id(request)
-            group.pending_members[member_id] = request.session_timeout_ms
+            group.add_pending(member_id, request.session_timeout_ms)
             timer = TimerKey(TimerKind.PENDING_MEMBER, group.group_id, member_id)
             self._timers.set(timer, now_ms + request.session_timeout_ms)
             reply(JoinResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))

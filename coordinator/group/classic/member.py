@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from coordinator.group.messages import JoinReply, SyncReply
+from coordinator.group.messages import JoinReply, SyncReply, metadata_bytes, texts_bytes
 
 
 @dataclass(slots=True)
@@ -23,6 +23,14 @@ class ClassicMember:
     """It has joined, but is not part of a generation yet: its waiting JoinGroup can time out."""
     join_reply: JoinReply | None = None
     sync_reply: SyncReply | None = None
+    counted_bytes: int = 0
+    """Its part of the group's `metadata_bytes`."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of what clients chose: protocols, ids, and what the leader assigned."""
+        ids = texts_bytes(self.member_id, self.group_instance_id, self.client_id, self.client_host)
+        return metadata_bytes(self.protocols) + ids + len(self.assignment)
 
     @property
     def is_static(self) -> bool:

@@ -157,8 +157,8 @@ class ClassicRebalance:
 
     def _end_sync(self, group: ClassicGroup, assignments: Mapping[str, bytes], error: ErrorCode, now_ms: int) -> None:
         group.stores_assignment = False
+        group.assign(assignments)
         for member in group.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
             ok = error is ErrorCode.NONE
             if group.answer_sync(member, group.sync_response(member) if ok else SyncResponse(error)):
                 self.restart_session(group, member, now_ms)

@@ -26,7 +26,6 @@ from coordinator.group.messages import (
     DescribedConsumer,
     DescribedConsumerGroup,
     TransactionalCommitRequest,
-    metadata_bytes,
 )
 from coordinator.group.offsets.group_offsets import OffsetExpirationCondition
 from coordinator.group.records.codec import encode_record
@@ -191,8 +190,7 @@ class ConsumerGroup(Group):
 
     @property
     def metadata_bytes(self) -> int:
-        of_classic = (each.classic for each in self.members.values() if each.classic is not None)
-        return self.named_count * NAME_BYTES + sum(metadata_bytes(each.protocols) for each in of_classic)
+        return self.named_count * NAME_BYTES + sum(member.memory_bytes for member in self.members.values())
 
     @property
     def named_count(self) -> int:

@@ -16,6 +16,7 @@ from coordinator.group.consumer.assignment import (
     to_assignment,
     to_value,
 )
+from coordinator.group.messages import metadata_bytes, texts_bytes
 from coordinator.group.records.consumer_group import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -117,6 +118,13 @@ class ConsumerMember:
                 sum(MAX_CHARACTER_BYTES * len(name) + len(metadata) for name, metadata in protocols),
             )
         )
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of what the client sent besides the names of topics, which members share."""
+        ids = texts_bytes(self.member_id, self.instance_id, self.rack_id, self.client_id, self.client_host)
+        protocols = () if self.classic is None else self.classic.protocols
+        return ids + texts_bytes(self.topic_regex, self.server_assignor) + metadata_bytes(protocols)
 
     def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ConsumerMember":
         return replace(

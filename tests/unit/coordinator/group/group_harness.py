@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Set
 from typing import Any, Generic, TypeVar, cast
 
+from coordinator.group.classic.group import PENDING_BYTES
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer.assignment import TopicInfo
 from coordinator.group.consumer.group import ConsumerGroup
@@ -21,6 +22,7 @@ from coordinator.group.messages import (
     SyncRequest,
     SyncResponse,
     TransactionalCommitRequest,
+    texts_bytes,
 )
 from coordinator.group.ports import GroupTopicPartition, OwnTimes
 from coordinator.group.records.codec import decode_record
@@ -136,6 +138,9 @@ class Harness:
         for group in self.coordinator._groups.values():
             if isinstance(group, ConsumerGroup):
                 assert group._named == Counter(member.topics for member in group.members.values())
+            else:
+                pending = sum(PENDING_BYTES + texts_bytes(each) for each in group.pending_members)
+                assert group.metadata_bytes == pending + sum(each.memory_bytes for each in group.members.values())
 
     def advance(self, duration_ms: int) -> None:
         """Let time pass: a tick at each deadline."""

@@ -1,15 +1,19 @@
-"""What members have sent with JoinGroup has a limit over all groups of a coordinator."""
+"""What members have sent has a limit over all groups of a coordinator."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from coordinator.group.classic import join
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer import validation
 from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.messages import texts_bytes
 from coordinator.group.metadata_memory import COUNT_AGAIN_MS, MetadataMemory
 from protocol.kafka.errors import ErrorCode
-from tests.unit.coordinator.group.group_harness import Harness
+from tests.unit.coordinator.group.group_harness import SESSION_MS, Harness
 
 LIMIT_BYTES = 10_000
 LARGE = [("range", b"m" * 4_000)]
@@ -33,7 +37,7 @@ def test_members_of_many_groups_share_it() -> None:
     assert not h.join(group="small").answers, "it is admitted"
 
 
-def test_who_only_gets_an_id_takes_nothing() -> None:
+def test_who_only_gets_an_id_takes_little() -> None:
     h = harness()
     for _ in range(5):
         asked = h.join(group="g", protocols=LARGE, require_member_id=True)
@@ -113,3 +117,63 @@ def test_members_of_a_group_that_is_over_the_limit_go_on(monkeypatch: pytest.Mon
     again = h.consumer_heartbeat("b", epochs["b"], subscribed_topic_names=names(3, "u"))
     assert again.answer.error is ErrorCode.NONE
     assert h.consumer_heartbeat("b", epochs["b"], subscribed_topic_names=names(2, "v")).answer.error is ErrorCode.NONE
+
+
+def test_ids_whose_members_have_not_joined_take_memory() -> None:
+    """And a group has so many of them. They make room when they expire."""
+    h = harness()
+    errors = [h.join(group=f"g{n}", client_id="c" * 3_000, require_member_id=True).answer.error for n in range(4)]
+    assert errors == [ErrorCode.MEMBER_ID_REQUIRED] * 2 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2
+    h.advance(SESSION_MS)
+    again = h.join(group="g", client_id="c" * 3_000, require_member_id=True).answer
+    assert again.error is ErrorCode.MEMBER_ID_REQUIRED
+    h.join(again.member_id, client_id="c" * 3_000)
+    group = h.coordinator._groups["g"]
+    assert group.metadata_bytes == sum(member.memory_bytes for member in group.members.values())
+
+
+def test_a_group_has_so_many_members_that_have_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join, "MAX_PENDING_MEMBERS", 2)
+    h = Harness(GroupConfig(initial_rebalance_delay_ms=0))
+    asked = [h.join(require_member_id=True).answer for _ in range(3)]
+    assert [each.error for each in asked[1:]] == [ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.GROUP_MAX_SIZE_REACHED]
+    assert h.join(group="other", require_member_id=True).answer.error is ErrorCode.MEMBER_ID_REQUIRED
+    h.join(asked[0].member_id)
+    assert h.join(require_member_id=True).answer.error is ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_assignments_take_memory() -> None:
+    h = harness()
+    member = h.first_join().member_id
+    assert h.sync(member, 1, {member: bytes(LIMIT_BYTES)}).answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    h.advance(COUNT_AGAIN_MS)
+    assert h.sync(member, 1, {member: bytes(8_000), "nobody": bytes(8_000)}).answer.error is ErrorCode.NONE
+    assert joined(h, "other")[0] is ErrorCode.GROUP_MAX_SIZE_REACHED
+    h.join(member)
+    h.advance(1)
+    assert h.sync(member, 2, {member: bytes(8_000)}).answer.error is ErrorCode.NONE, "it takes no more than before"
+    h.leave(member)
+    assert h.coordinator._groups["g"].metadata_bytes == 0
+
+
+@pytest.mark.parametrize("field", ["member_id", "instance_id", "rack_id", "client_id"])
+def test_ids_of_consumer_members_take_memory(field: str) -> None:
+    h, long = harness(), "x" * (LIMIT_BYTES // 3)
+    errors = []
+    for number in range(4):
+        fields: dict[str, Any] = {"member_id": f"m{number}", field: f"{number}{long}"}
+        errors.append(h.consumer_heartbeat(group=f"g{number}", **fields).answer.error)
+    assert errors[0] is ErrorCode.NONE and errors[3] is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_member_that_gets_a_longer_id_takes_more() -> None:
+    h = harness()
+    h.consumer_heartbeat("m1")
+    assert h.consumer_heartbeat("m1", 1, rack_id="r" * LIMIT_BYTES).answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert h.consumer_heartbeat("m2", 1).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert h.consumer_heartbeat("m1", 1, rack_id="r" * 1_000).answer.error is ErrorCode.NONE
+
+
+def test_one_wide_character_makes_a_text_wide() -> None:
+    assert texts_bytes("a" * 1_000, None) < 1_100
+    assert texts_bytes("a" * 1_000 + "\U0001f600") > 4_000
