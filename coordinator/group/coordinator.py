@@ -27,7 +27,7 @@ from coordinator.group.consumer.messages import (
     Topics,
 )
 from coordinator.group.consumer.validation import check_request
-from coordinator.group.group import DEAD, Group, list_groups
+from coordinator.group.group import DEAD, Group, GroupSubscription, GroupType, list_groups
 from coordinator.group.loading import Loader, unload
 from coordinator.group.membership import Membership
 from coordinator.group.messages import (
@@ -220,12 +220,13 @@ class GroupCoordinator:
         for group in self._groups.values():
             group.topics_changed(names)
 
-    def subscribed_names(self) -> frozenset[str]:
-        """Topics that consumer groups read, including topics that do not exist."""
-        return frozenset(name for group in self._groups.values() for name in group.subscribed_names())
+    def consumer_group_ids(self) -> list[str]:
+        """Of groups that may subscribe to topics. Their subscriptions are asked for one by one: they may be large."""
+        return [group_id for group_id, group in self._groups.items() if group.type is GroupType.CONSUMER]
 
-    def subscribed_regexes(self) -> frozenset[str]:
-        return frozenset(regex for group in self._groups.values() for regex in group.regexes())
+    def subscription(self, group_id: str) -> GroupSubscription:
+        group = self._groups.get(group_id)
+        return GroupSubscription() if group is None else group.subscription()
 
     # --- Offsets
 

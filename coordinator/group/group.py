@@ -4,9 +4,9 @@ A `Group` has data and what follows from it. Requests and timers of its members 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from coordinator.group.messages import (
     CommitRequest,
@@ -35,6 +35,13 @@ class GroupType(Enum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+
+
+class GroupSubscription(NamedTuple):
+    """Sets of topics, including topics that do not exist; and regular expressions."""
+
+    names: Sequence[frozenset[str]] = ()
+    regexes: frozenset[str] = frozenset()
 
 
 class Group(ABC):
@@ -99,13 +106,9 @@ class Group(ABC):
 
     # --- Topics
 
-    def subscribed_names(self) -> frozenset[str]:
-        """Topics that the coordinator assigns to the group, including topics that do not exist."""
-        return frozenset()
-
-    def regexes(self) -> frozenset[str]:
-        """Regular expressions that the coordinator resolves for the members."""
-        return frozenset()
+    def subscription(self) -> GroupSubscription:
+        """What the coordinator assigns to the group, or resolves for it."""
+        return GroupSubscription()
 
     @abstractmethod
     def topics_changed(self, names: Collection[str]) -> None:

@@ -20,7 +20,7 @@ from coordinator.group.consumer.assignment import (
 )
 from coordinator.group.consumer.durable_writer import DurableWriter
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember, MemberState
-from coordinator.group.group import Group, GroupType
+from coordinator.group.group import Group, GroupSubscription, GroupType
 from coordinator.group.messages import (
     CommitRequest,
     DescribedConsumer,
@@ -223,7 +223,11 @@ class ConsumerGroup(Group):
         """An empty group is replaced by a classic one instead."""
         return bool(self.members)
 
+    def subscription(self) -> GroupSubscription:
+        return GroupSubscription([*self._named, *self.matches.values()], self.regexes())
+
     def subscribed_names(self) -> frozenset[str]:
+        """Topics that the members read, including topics that do not exist."""
         return frozenset[str]().union(*self._named, *self.matches.values())
 
     def regexes(self) -> frozenset[str]:
@@ -231,7 +235,7 @@ class ConsumerGroup(Group):
 
     def topics_changed(self, names: Collection[str]) -> None:
         """They are checked again at the next heartbeat."""
-        if self.matches or not self.subscribed_names().isdisjoint(names):
+        if self.matches or not all(named.isdisjoint(names) for named in self._named):
             self.topics_are_current, self.check_topics_at_ms = False, 0
 
     def assignor(self) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Collection, Mapping, Set
+from collections.abc import AsyncIterator, Collection, Mapping, Set
 
 from coordinator.group.config import GroupConfig
 from coordinator.group.coordinator import GroupCoordinator
+from coordinator.group.group import GroupSubscription
 from coordinator.group.messages import FetchOffsetsRequest
 from coordinator.group.ports import GroupTopicPartition
 from coordinator.log import Log
@@ -26,6 +27,7 @@ from gateway.coordination.partition.clock import WallClock
 from gateway.coordination.partition.coordinator_partitions import CoordinatorPartitions, InternalTopicSpec
 from gateway.coordination.partition.kind import CoordinatorKind
 from gateway.errors import KafkaError
+from gateway.fan_out import Slices
 from gateway.fleet.view import ClusterFleet
 from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import Metrics
@@ -158,13 +160,24 @@ class GroupService:
         if self._mirror is not None:
             await self._mirror.partitions_added(topic, range(topic.partitions, count))
 
-    def _subscriptions(self) -> Subscriptions:
+    async def _subscriptions(self) -> Subscriptions:
+        """Many groups may name very many topics: other work can run in between."""
         names: set[str] = set()
         regexes: set[str] = set()
-        for partition in self.coordinators.partitions:
-            names |= partition.run(lambda coordinator, now_ms: coordinator.subscribed_names())
-            regexes |= partition.run(lambda coordinator, now_ms: coordinator.subscribed_regexes())
+        slices = Slices()
+        async for subscription in self._iter_subscriptions():
+            regexes |= subscription.regexes
+            for some in subscription.names:
+                await slices.pause()
+                names |= some
         return Subscriptions(names, regexes)
+
+    async def _iter_subscriptions(self) -> AsyncIterator[GroupSubscription]:
+        slices = Slices()
+        for partition in [*self.coordinators.partitions]:
+            for group_id in partition.run(lambda coordinator, now_ms: coordinator.consumer_group_ids()):
+                await slices.pause()
+                yield partition.run(lambda coordinator, now_ms, group_id=group_id: coordinator.subscription(group_id))  # type: ignore[misc]
 
     def _topics_changed(self, names: Collection[str]) -> None:
         for partition in self.coordinators.partitions:

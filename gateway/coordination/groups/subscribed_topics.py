@@ -8,7 +8,7 @@ first: regular expressions may take long, and are matched meanwhile (`matched_to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -113,7 +113,7 @@ class SubscribedTopics(TopicListener):
     # Following changes
 
     async def follow(
-        self, subscriptions: Callable[[], Subscriptions], on_changed: Callable[[Collection[str]], None]
+        self, subscriptions: Callable[[], Awaitable[Subscriptions]], on_changed: Callable[[Collection[str]], None]
     ) -> None:
         """Call `on_changed` with the names of topics that changed, after they were looked up; runs until cancelled."""
         matching = TaskGroup()
@@ -122,7 +122,7 @@ class SubscribedTopics(TopicListener):
             while True:
                 self._wake_up.clear()
                 try:
-                    await self._follow_once(subscriptions(), on_changed, matching)
+                    await self._follow_once(await subscriptions(), on_changed, matching)
                 except Exception as error:  # a defect of the gateway must not stop the updates of groups
                     report("subscribed topics", error)
                 with suppress(TimeoutError):

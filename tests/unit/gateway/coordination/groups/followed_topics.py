@@ -80,13 +80,16 @@ class Follower:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Follower"]:
         self.catalog.listener = self.topics
-        task = asyncio.create_task(self.topics.follow(lambda: self.subscriptions, self._tell))
+        task = asyncio.create_task(self.topics.follow(self._subscribed, self._tell))
         try:
             yield self
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+    async def _subscribed(self) -> Subscriptions:
+        return self.subscriptions
 
     def _tell(self, names: Collection[str]) -> None:
         self.told.put_nowait(set(names))

@@ -7,10 +7,13 @@ from typing import cast
 import pytest
 
 from coordinator.group.consumer.assignment import TopicInfo
+from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from coordinator.topic_regex import InvalidRegexError
+from gateway import fan_out
 from gateway.coordination.groups import listed_topics, matched_topics
 from gateway.coordination.groups.subscribed_topics import MAX_LOOKUPS, SubscribedTopics, Subscriptions
 from gateway.topics.catalog import TopicCatalog
+from protocol.kafka.errors import ErrorCode
 from tests.unit.gateway.coordination.groups.followed_topics import (
     TIMEOUT_S,
     FakeCatalog,
@@ -18,6 +21,7 @@ from tests.unit.gateway.coordination.groups.followed_topics import (
     Matching,
     topic_id,
 )
+from tests.unit.gateway.coordination.groups.group_scene import Scene, group_scene
 
 
 async def test_unknown_until_looked_up() -> None:
@@ -194,3 +198,31 @@ async def test_who_asks_for_an_old_result_gets_a_new_one_soon() -> None:
         follower.subscriptions = Subscriptions([], ["t.*", "u.*"])
         assert follower.topics.matching("u.*") is None
         await follower.until_matched("u.*")
+
+
+async def test_subscriptions_of_many_groups_are_collected_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_out, "SLICE_S", 0.0)
+    async with group_scene(monkeypatch) as scene:
+        groups = [f"g{number}" for number in range(5)]
+        for group in groups:
+            await heartbeat(scene, ConsumerHeartbeatRequest(
+                group, "m", 0, "c", "/h", rebalance_timeout_ms=1, subscribed_topic_names=[group, "t"],
+                subscribed_topic_regex=f"{group}.*", owned={}, has_own_id=True,
+            ))  # fmt: skip
+        task, turns = asyncio.create_task(scene.service._subscriptions()), 0
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > len(groups)
+        assert task.result() == ({*groups, "t"}, {f"{group}.*" for group in groups})
+
+
+async def heartbeat(scene: Scene, request: ConsumerHeartbeatRequest) -> None:
+    def answer(response: ConsumerHeartbeatResponse) -> None:
+        assert response.error is ErrorCode.NONE
+
+    await scene.service.coordinators.ask(
+        request.group_id,
+        lambda coordinator, now_ms, reply: coordinator.consumer_heartbeat(request, now_ms, reply),
+        answer,
+    )
