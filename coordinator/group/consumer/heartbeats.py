@@ -272,9 +272,14 @@ class ConsumerHeartbeats:
         group.writer.write(changes.records, lambda error: None)
 
     def _fence(self, changes: Changes, member: ConsumerMember) -> None:
-        """The other members get its partitions with the next target, which the next heartbeat computes."""
+        """The other members get its partitions with the next target, which the next heartbeat computes. It also looks
+        at the topics, if they are many: once, however many members have left together."""
+        group = changes.group
         self._remove(changes, member)
-        self._update_topics(changes, None)
+        if group.members and group.has_many_topics:
+            group.topics_are_current, group.check_topics_at_ms = False, 0
+        else:
+            self._update_topics(changes, None)
         changes.make(
             ConsumerGroupMetadataKey(changes.group.group_id), ConsumerGroupMetadataValue(changes.group.epoch + 1)
         )
