@@ -6,9 +6,10 @@ for an epoch. A member's epoch says how far the member has followed.
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from coordinator.group.consumer.assignment import (
     Assignment,
@@ -70,6 +71,13 @@ class Change:
     value: Any | None
 
 
+class Resolved(NamedTuple):
+    """An expression is resolved again when it matches other topics, or rights have changed."""
+
+    matched: AbstractSet[str]
+    rights_version: int
+
+
 class ConsumerGroup(Group):
     type: Literal[GroupType.CONSUMER] = GroupType.CONSUMER
     protocol_type = CONSUMER_PROTOCOL_TYPE
@@ -82,6 +90,7 @@ class ConsumerGroup(Group):
         self.topics_are_current = False  # False: check the topics again at the next heartbeat
         self.check_topics_at_ms = 0  # but not earlier than this
         self.matches: dict[str, frozenset[str]] = {}  # names of topics that match the members' regular expressions
+        self.resolved: dict[str, Resolved] = {}  # what `matches` come from, as far as this coordinator resolved them
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}  # group.instance.id -> member id
         self.target_epoch = 0
@@ -104,7 +113,9 @@ class ConsumerGroup(Group):
                 self.topics = {topic.topic_name: TopicInfo(topic.topic_id, topic.num_partitions) for topic in topics}
             case ConsumerGroupRegularExpressionKey():
                 self.matches.pop(key.regex, None)
-                if value is not None:
+                if value is None:
+                    self.resolved.pop(key.regex, None)
+                else:
                     self.matches[key.regex] = frozenset(value.topics)
             case ConsumerGroupMemberMetadataKey():
                 self._apply_member(key.member_id, value)
@@ -200,7 +211,21 @@ class ConsumerGroup(Group):
     @property
     def has_many_topics(self) -> bool:
         """Each change of a member is much work, and each look at the topics, too."""
-        return self.named_count > FEW_TOPICS
+        return self.topic_count > FEW_TOPICS
+
+    @property
+    def topic_count(self) -> int:
+        """The number of topics that members name, or that their expressions match."""
+        return self.named_count + sum(map(len, self.matches.values()))
+
+    def matched_growth(self, regex: str, count: int, member_id: str) -> int:
+        """How many more topics are matched once the member has this expression, which matches `count` topics."""
+        if regex in self.matches:
+            return 0
+        member = self.members.get(member_id)
+        own = None if member is None else member.topic_regex
+        is_sole = sum(each.topic_regex == own for each in self.members.values()) == 1
+        return count - (len(self.matches.get(own or "", ())) if is_sole else 0)
 
     def named_growth(self, topics: frozenset[str], member_id: str) -> int:
         """How many more topics are named once the member names these instead of its own."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from coordinator.group.consumer.assignment import Assignment, Assignor, TopicInfo, to_value
-from coordinator.group.consumer.group import DEFAULT_ASSIGNOR, Change, ConsumerGroup
+from coordinator.group.consumer.group import DEFAULT_ASSIGNOR, Change, ConsumerGroup, Resolved
 from coordinator.group.consumer.member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -21,7 +21,7 @@ from coordinator.group.consumer.messages import (
     ConsumerHeartbeatReply,
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
-    MayDescribe,
+    Rights,
     Topics,
 )
 from coordinator.group.consumer.range import assign_range
@@ -30,6 +30,7 @@ from coordinator.group.consumer.validation import (
     check_epoch,
     check_names,
     check_record,
+    check_regex,
     check_room,
     find_member,
     leaves,
@@ -62,6 +63,10 @@ Downgrade = Callable[[ConsumerGroup, ConsumerMember | None, int, Callable[[Error
 
 CHECK_AGAIN_MS = 500
 """A group that names many topics looks at most this often whether unknown ones exist by now."""
+
+RESOLVED_AT_ONCE = 20_000
+"""A heartbeat resolves no more expressions when those that it has resolved match so many topics; a single one may match
+more. The next heartbeats resolve the others."""
 
 
 class Changes:
@@ -115,7 +120,7 @@ class ConsumerHeartbeats:
             check_record(group, after)
         if predecessor is not None:
             before = self.succeed(changes, predecessor, before.member_id)
-        member = self.follow(changes, before, after, request.owned, now_ms, request.may_describe)
+        member = self.follow(changes, before, after, request.owned, now_ms, request.rights)
         is_full = request.member_epoch == JOIN_EPOCH or (
             request.rebalance_timeout_ms != -1 and request.has_subscription and request.owned is not None
         )
@@ -135,15 +140,17 @@ class ConsumerHeartbeats:
         after: ConsumerMember,
         reported: Assignment | None,
         now_ms: int,
-        may_describe: MayDescribe | None = None,
+        rights: Rights | None = None,
     ) -> ConsumerMember:
         """The member with its new subscription, one step closer to its target. `reported` is what the client says it
-        owns. Without `may_describe`, regular expressions of other members keep the topics that they matched."""
+        owns. Without `rights`, regular expressions of other members keep the topics that they matched."""
         group, member_id = changes.group, before.member_id
         if after != before:
             changes.make(ConsumerGroupMemberMetadataKey(group.group_id, member_id), after.subscription())
         is_new = (after.topics, after.topic_regex) != (before.topics, before.topic_regex)
-        self._update_epoch(changes, is_new, may_describe, now_ms)
+        if after.topic_regex != before.topic_regex:  # the rights of this member count
+            group.resolved.pop(after.topic_regex or "", None)
+        self._update_epoch(changes, is_new, rights, now_ms)
         if group.epoch > group.target_epoch:
             self._update_target(changes)
         self._reconcile(changes, group.members[member_id], reported, now_ms)
@@ -157,6 +164,11 @@ class ConsumerHeartbeats:
         check_room(group, request.member_id, self._max_size)
         if request.subscribed_topic_names is not None:
             check_names(group, request.member_id, frozenset(request.subscribed_topic_names))
+        if request.subscribed_topic_regex:
+            matched = self._topics.matching(request.subscribed_topic_regex) or ()
+            check_regex(
+                group, request.member_id, request.subscribed_topic_regex, matched, request.rights.may_describe
+            )
         if request.member_epoch != JOIN_EPOCH:
             member = find_member(group, request)
             check_epoch(member, request)
@@ -184,22 +196,22 @@ class ConsumerHeartbeats:
         changes.make(ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member_id), member.current())
         return group.members[member_id]
 
-    def _update_epoch(self, changes: Changes, is_new: bool, may_describe: MayDescribe | None, now_ms: int) -> None:
+    def _update_epoch(self, changes: Changes, is_new: bool, rights: Rights | None, now_ms: int) -> None:
         group = changes.group
         is_new |= group.epoch == 0  # an epoch that no member can be in
         if not is_new and (group.topics_are_current or now_ms < group.check_topics_at_ms):
             return
-        is_new |= self._update_topics(changes, may_describe)
+        is_new |= self._update_topics(changes, rights)
         if not group.topics_are_current and group.has_many_topics:
             group.check_topics_at_ms = now_ms + CHECK_AGAIN_MS
         if is_new:
             changes.make(ConsumerGroupMetadataKey(group.group_id), ConsumerGroupMetadataValue(group.epoch + 1))
 
-    def _update_topics(self, changes: Changes, may_describe: MayDescribe | None) -> bool:
+    def _update_topics(self, changes: Changes, rights: Rights | None) -> bool:
         """Unknown topics stay as they were, and are looked up at the next heartbeat again."""
         group = changes.group
         before = dict(group.matches)
-        matched_all = self._update_matches(changes, may_describe)
+        matched_all = self._update_matches(changes, rights)
         is_new = before != group.matches
         names = sorted(group.subscribed_names())
         known = {name for name in names if self._topics.is_known(name)}
@@ -212,23 +224,23 @@ class ConsumerHeartbeats:
         changes.make(ConsumerGroupPartitionMetadataKey(group.group_id), ConsumerGroupPartitionMetadataValue(values))
         return True
 
-    def _update_matches(self, changes: Changes, may_describe: MayDescribe | None) -> bool:
+    def _update_matches(self, changes: Changes, rights: Rights | None) -> bool:
         """Returns whether all expressions are up to date; the others keep what they matched."""
-        group, are_all = changes.group, True
+        group, are_all, left = changes.group, True, RESOLVED_AT_ONCE
         regexes = group.regexes()
         for regex in group.matches.keys() - regexes:
             changes.make(ConsumerGroupRegularExpressionKey(group.group_id, regex), None)
-        for regex in sorted(regexes):
-            matched = None if may_describe is None else self._topics.matching(regex)
-            if matched is None or may_describe is None:
+        for regex in sorted(regexes, key=lambda regex: (regex in group.resolved, regex)):
+            matched = None if rights is None else self._topics.matching(regex)
+            if matched is None or rights is None:
                 are_all = False
-                continue
-            found = frozenset(filter(may_describe, matched))
-            if found != group.matches.get(regex):
-                changes.make(
-                    ConsumerGroupRegularExpressionKey(group.group_id, regex),
-                    ConsumerGroupRegularExpressionValue(sorted(found)),
-                )
+            elif group.resolved.get(regex) != (resolved := Resolved(matched, rights.version)):
+                if left <= 0:
+                    are_all = False
+                    continue
+                left -= len(matched)
+                _resolve(changes, regex, frozenset(filter(rights.may_describe, matched)))
+                group.resolved[regex] = resolved
         return are_all
 
     def _update_target(self, changes: Changes) -> None:
@@ -293,6 +305,12 @@ class ConsumerHeartbeats:
         ):
             changes.make(key_class(group_id, member.member_id), None)
         self._timers.cancel(changes.group, member.member_id)
+
+
+def _resolve(changes: Changes, regex: str, found: frozenset[str]) -> None:
+    if found != changes.group.matches.get(regex):
+        key = ConsumerGroupRegularExpressionKey(changes.group.group_id, regex)
+        changes.make(key, ConsumerGroupRegularExpressionValue(sorted(found)))
 
 
 def successor(predecessor: ConsumerMember, member_id: str) -> ConsumerMember:

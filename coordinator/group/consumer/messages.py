@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from coordinator.group.consumer.assignment import Assignment, TopicInfo
 from protocol.kafka.errors import ErrorCode
@@ -29,6 +29,18 @@ def describes_all(_name: str) -> bool:
     return True
 
 
+class Rights(NamedTuple):
+    """Of the client whose heartbeat has regular expressions resolved: they match no other topics, as in Kafka
+    (KAFKA-18813)."""
+
+    may_describe: MayDescribe = describes_all
+    version: int = 0
+    """Increases when rights of any client may have changed."""
+
+
+ALL_RIGHTS = Rights()
+
+
 @dataclass(frozen=True)
 class ConsumerHeartbeatRequest:
     """None (and -1 for the timeout) means unchanged. `member_epoch` 0 joins, -1 leaves, -2 leaves for a restart.
@@ -52,8 +64,7 @@ class ConsumerHeartbeatRequest:
     server_assignor: str | None = None
     owned: Assignment | None = None
     has_own_id: bool = False
-    may_describe: MayDescribe = describes_all
-    """Regular expressions match no other topics when this heartbeat has them resolved, as in Kafka (KAFKA-18813)."""
+    rights: Rights = ALL_RIGHTS
 
     @property
     def has_subscription(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from coordinator.group.consumer.assignment import Assignment
 from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember
-from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
+from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, MayDescribe
 from coordinator.group.messages import MAX_MEMBER_BYTES, RefusedError
 from coordinator.group.records.codec import encode_record
 from coordinator.group.records.consumer_group import ConsumerGroupMemberMetadataKey
@@ -17,7 +17,9 @@ MAX_TOPIC_NAMES = 20_000
 """The limit of one subscription. In Kafka the limit is a record of 1 MB. Each name takes time in each rebalance of the
 group, for which the event loop waits."""
 MAX_NAMES_OF_GROUP = 40_000
-"""The same for the different subscriptions of a group's members. Mostly there is one."""
+"""The same for the different subscriptions of a group's members, and what their expressions match. Mostly there is one
+subscription."""
+_TOO_MANY = f"The members' subscriptions must not have more than {MAX_NAMES_OF_GROUP} different names."
 _TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 
 
@@ -102,9 +104,20 @@ def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
 def check_names(group: ConsumerGroup, member_id: str, topics: frozenset[str]) -> None:
     """Whether the group has room for the member's subscription. A group that is over the limit may shrink."""
     growth = group.named_growth(topics, member_id)
-    if growth > 0 and group.named_count + growth > MAX_NAMES_OF_GROUP:
-        message = f"The members' subscriptions must not have more than {MAX_NAMES_OF_GROUP} different names."
-        raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+    if growth > 0 and group.topic_count + growth > MAX_NAMES_OF_GROUP:
+        raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, _TOO_MANY)
+
+
+def check_regex(
+    group: ConsumerGroup, member_id: str, regex: str, matched: Collection[str], may_describe: MayDescribe
+) -> None:
+    """The same for what the member's expression matches. A single one may match all topics of a large cluster."""
+    growth = group.matched_growth(regex, len(matched), member_id)
+    if growth <= 0 or group.topic_count + growth <= max(MAX_NAMES_OF_GROUP, len(matched)):
+        return
+    growth += sum(map(may_describe, matched)) - len(matched)
+    if growth > 0 and group.topic_count + growth > MAX_NAMES_OF_GROUP:
+        raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, _TOO_MANY)
 
 
 def check_record(group: ConsumerGroup, member: ConsumerMember) -> None:

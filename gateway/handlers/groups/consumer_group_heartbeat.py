@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from coordinator.group.consumer.assignment import Assignment
 from coordinator.group.consumer.member import JOIN_EPOCH
-from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse, Rights
 from coordinator.group.consumer.validation import MAX_NAMES_OF_GROUP, MAX_TOPIC_NAMES, contradiction
 from coordinator.topic_regex import InvalidRegexError
 from gateway.requests.call import Call
@@ -91,7 +91,7 @@ def _names(call: Call[ConsumerGroupHeartbeatRequest]) -> list[str] | None:
 
 
 def _request(call: Call[ConsumerGroupHeartbeatRequest], owned: Assignment | None) -> ConsumerHeartbeatRequest:
-    request = call.request
+    request, policy = call.request, call.context.client_policy
     return ConsumerHeartbeatRequest(
         group_id=request.group_id,
         member_id=request.member_id or "",
@@ -106,7 +106,9 @@ def _request(call: Call[ConsumerGroupHeartbeatRequest], owned: Assignment | None
         server_assignor=request.server_assignor,
         owned=owned,
         has_own_id=call.version >= OWN_ID_VERSION,
-        may_describe=lambda name: call.context.client_policy.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name),
+        rights=Rights(
+            lambda name: policy.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name), policy.version()
+        ),
     )
 
 

@@ -86,7 +86,7 @@ async def test_the_coordinator_gets_the_topics_that_the_client_may_describe() ->
 
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3, subscribed_topic_regex="t|u")
     got = heartbeat(request, DescribesOne())
-    assert [name for name in ("t", "u") if got.may_describe(name)] == ["t"]
+    assert [name for name in ("t", "u") if got.rights.may_describe(name)] == ["t"]
 
 
 async def test_the_coordinator_refuses_an_expression_that_takes_too_long() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.consumer.messages import ConsumerHeartbeatResponse
+from coordinator.group.consumer.messages import ConsumerHeartbeatResponse, Rights
 from coordinator.group.records.consumer_group import ConsumerGroupRegularExpressionKey
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import RANGE, Harness, reloaded
@@ -123,25 +123,25 @@ def only_t(name: str) -> bool:
 def test_what_the_member_may_not_describe_is_not_assigned() -> None:
     """As in Kafka, where the client whose heartbeat resolves an expression needs the right."""
     h = Harness()
-    assert join(h, may_describe=only_t).assignment == ALL_T
+    assert join(h, rights=Rights(only_t)).assignment == ALL_T
     assert dict(h.log.decoded())[ConsumerGroupRegularExpressionKey("g", "t|u")].topics == ["t"]
     assert subscribed_names(h) == {"t"}
 
 
 def test_a_right_is_lost() -> None:
-    """When topics change, the expression is resolved again."""
+    """When topics change, the expression is resolved again with the rights that the client has by then."""
     h = Harness()
     both = {**ALL_T, U: set(range(3))}
     assert join(h).assignment == both
     h.coordinator.topics_changed(["v"])
-    given_back = h.consumer_heartbeat("m1", 1, owned=both, may_describe=only_t).answer
+    given_back = h.consumer_heartbeat("m1", 1, owned=both, rights=Rights(only_t, 1)).answer
     assert given_back.assignment == ALL_T
 
 
 def test_a_classic_member_resolves_no_expressions() -> None:
     """A classic member does not name the topics that it may describe."""
     h = Harness()
-    join(h, may_describe=only_t)
+    join(h, rights=Rights(only_t))
     h.coordinator.topics_changed(["v"])
     joined = h.join(protocols=RANGE)
     assert joined.answer.error is ErrorCode.NONE
