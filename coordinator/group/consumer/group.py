@@ -218,15 +218,6 @@ class ConsumerGroup(Group):
         """The number of topics that members name, or that their expressions match."""
         return self.named_count + sum(map(len, self.matches.values()))
 
-    def matched_growth(self, regex: str, count: int, member_id: str) -> int:
-        """How many more topics are matched once the member has this expression, which matches `count` topics."""
-        if regex in self.matches:
-            return 0
-        member = self.members.get(member_id)
-        own = None if member is None else member.topic_regex
-        is_sole = sum(each.topic_regex == own for each in self.members.values()) == 1
-        return count - (len(self.matches.get(own or "", ())) if is_sole else 0)
-
     def named_growth(self, topics: frozenset[str], member_id: str) -> int:
         """How many more topics are named once the member names these instead of its own."""
         if topics in self._named:

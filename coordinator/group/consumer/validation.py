@@ -112,12 +112,22 @@ def check_regex(
     group: ConsumerGroup, member_id: str, regex: str, matched: Collection[str], may_describe: MayDescribe
 ) -> None:
     """The same for what the member's expression matches. A single one may match all topics of a large cluster."""
-    growth = group.matched_growth(regex, len(matched), member_id)
+    growth = _matched_growth(group, member_id, regex, len(matched))
     if growth <= 0 or group.topic_count + growth <= max(MAX_NAMES_OF_GROUP, len(matched)):
         return
     growth += sum(map(may_describe, matched)) - len(matched)
     if growth > 0 and group.topic_count + growth > MAX_NAMES_OF_GROUP:
         raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, _TOO_MANY)
+
+
+def _matched_growth(group: ConsumerGroup, member_id: str, regex: str, count: int) -> int:
+    """How many more topics are matched once the member has this expression, which matches `count` topics."""
+    if regex in group.matches:
+        return 0
+    member = group.members.get(member_id)
+    own = None if member is None else member.topic_regex
+    is_sole = sum(each.topic_regex == own for each in group.members.values()) == 1
+    return count - (len(group.matches.get(own or "", ())) if is_sole else 0)
 
 
 def check_record(group: ConsumerGroup, member: ConsumerMember) -> None:
