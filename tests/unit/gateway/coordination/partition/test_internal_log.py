@@ -136,6 +136,15 @@ async def test_too_large_record_is_refused_in_its_turn() -> None:
     assert (b"ok", b"v") not in harness.topic.records()[-1], "a refused append leaves nothing"
 
 
+async def test_the_largest_record_that_a_coordinator_may_write_is_stored() -> None:
+    """Its key has two of the longest ids, and is no text."""
+    harness = await Harness().open()
+    key = b"\xff" * 66_000
+    harness.append("largest", (key, b"v" * (harness.log.max_record_bytes - len(key))))
+    await let_callbacks_run()
+    assert harness.answers == [("largest", ErrorCode.NONE)]
+
+
 async def test_empty_append_is_done_in_its_turn() -> None:
     harness = await Harness().open()
     harness.append("empty")
