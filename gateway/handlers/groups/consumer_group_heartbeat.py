@@ -34,6 +34,8 @@ def handle(call: Call[ConsumerGroupHeartbeatRequest]) -> Reply:
     if _reports_too_many(call.request):
         message = "TopicPartitions has more partitions than a member can own."
         return Reply(_response(ConsumerHeartbeatResponse(ErrorCode.INVALID_REQUEST, message)))
+    if len(call.request.subscribed_topic_names or ()) > MAX_TOPIC_NAMES:
+        return _heartbeat(call, _request(call, None))  # The coordinator refuses it, whatever the member owns.
     if has_more_rows(ConsumerGroupHeartbeatRequest, call.request, LARGE_ROWS):
         return Reply.after(_of_large_owner(call))
     return _checked(call, _request(call, _owned(call.request.topic_partitions)))

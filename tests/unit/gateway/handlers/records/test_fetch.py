@@ -13,7 +13,7 @@ from gateway.config.limits import Limits
 from gateway.fetching.fetch_session import FetchedPartition
 from gateway.handlers.records import fetch
 from gateway.requests.cluster import Unread
-from gateway.requests.context import Listener
+from gateway.requests.context import Client, Listener
 from gateway.requests.policy import ALL_ALLOWED, AllAllowed, Policy
 from gateway.requests.reply import Reply
 from protocol.kafka.acl import AclOperation
@@ -61,7 +61,7 @@ def ask(
     call = SimpleNamespace(
         request=request, frame=None, version=12, cluster=cluster, topics=cluster.topics, context=context,
         client_id="test", count_error=lambda code: None, audit_denied=lambda *right: None,
-        client=SimpleNamespace(number=1),
+        client=Client("c"),
     )  # fmt: skip
     part = FetchedPartition("t", partition, offset, 1 << 20, -1, -1)
     return fetch.fetch(cast(Any, call), [part], None), log
