@@ -24,6 +24,8 @@ from tests.conformance.transactional.offsets import (
 from tests.conformance.transactions import FOREIGN_IDENTITIES, Transactional, read_committed, unnoted
 
 VERSIONS = range(5)
+OF_LAST_EPOCH = {"producer_epoch": 32767}
+"""Kafka 3.9 takes any later epoch of a producer that has offsets open; behind the last one, nobody can abort them."""
 WITH_MEMBER = range(3, 5)
 
 
@@ -103,7 +105,14 @@ def test_without_adding_the_group(conversation: Conversation, version: int) -> N
 
 @case("TxnOffsetCommit")
 @pytest.mark.parametrize(
-    "foreign", [*FOREIGN_IDENTITIES, {"group_id": ""}, {"group_id": ELSEWHERE}, {"topics": []}], ids=str
+    "foreign",
+    [
+        *(each for each in FOREIGN_IDENTITIES if each != OF_LAST_EPOCH),
+        {"group_id": ""},
+        {"group_id": ELSEWHERE},
+        {"topics": []},
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("ongoing", [True, False])
 def test_foreign(conversation: Conversation, version: int, foreign: dict[str, Any], ongoing: bool) -> None:
