@@ -279,7 +279,7 @@ class KafkaConnection(Carried):
         self._cuts_soon = False
         if self._transport is None or self._transport.is_closing() or self._is_finishing:
             return
-        if self._receiver.has_uncut and not self._pipeline.has_backlog:
+        if self._receiver.has_uncut and not (self._pipeline.has_backlog or self._pipeline.ending):
             self._pipeline.take(self._receiver.cut(memoryview(b"")))
             self._pipeline.run()
 

@@ -228,9 +228,10 @@ class KafkaServer:
             for connection in tuple(self._connections):
                 if connection.last_activity < now_s - self.limits.connection_idle_ms / 1000:
                     connection.close("idle")
-            for connection in sorted(self._connections, key=lambda each: each.last_activity):
-                if connection.give_up_what_waits(now_s - RECEIVE_S):
-                    await asyncio.sleep(0)  # so that the next one knows what memory there is
+            if any(each.is_short for each in (self.requests, self.peer_requests, *self._shares.values())):
+                for connection in sorted(self._connections, key=lambda each: each.last_activity):
+                    if connection.give_up_what_waits(now_s - RECEIVE_S):
+                        await asyncio.sleep(0)  # so that the next one knows what memory there is
 
 
 def _carried(

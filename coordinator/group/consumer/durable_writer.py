@@ -60,7 +60,7 @@ class DurableWriter:
 
         These need the keys of all records whose outcome is unknown, so what is in flight still counts."""
         self._is_closed = True
-        if self._waiting:
+        if self._waiting or self._rest:
             waiting, self._waiting = self._waiting, []
             records = [*self._rest, *self._unwritten()]
             self._in_flight, self._rest = (*self._in_flight, *records), ()

@@ -6,7 +6,7 @@ the log. Each cleaning has its own property, and the farthest one is valid: a fo
 move the place back.
 
 A place has the aborted records that were left in the view then. Readers get others again if the compacted log is lost,
-because the topic was not compacted for a while, or somebody has deleted the compaction's cursor. So a place also says
+because the topic was not compacted for a while, or the compaction's cursor was deleted. So a place also says
 how far Pulsar had compacted the log at that time (`before`). It is valid if the present compaction has come as far.
 """
 

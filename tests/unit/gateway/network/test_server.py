@@ -256,3 +256,22 @@ async def _live(events: list[tuple[int, tuple[Any, ...]]]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 7), EVENTS), max_size=40))
 def test_nothing_is_held_for_clients_that_have_gone(events: list[tuple[int, tuple[Any, ...]]]) -> None:
     asyncio.run(_live(events))
+
+
+async def test_while_memory_is_short_what_waits_for_its_client_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest first, until there is memory again."""
+    monkeypatch.setattr("gateway.network.server.SWEEP_S", 0.001)
+    server, _ = server_of(requests_budget_bytes=MIB)
+    clients = [Client(server) for _ in range(3)]
+    for number, client in enumerate(clients):
+        client.left = frame("a1") + frame("n2", 200_000)
+        client.read(1 << 30)  # both come in one piece
+        client.connection.last_activity -= 100 - number
+        monkeypatch.setattr(client.transport, "abort", client.lose)
+    server.requests.received(MIB - 500_000)
+    sweeping = asyncio.create_task(server._sweep())
+    await asyncio.sleep(0.05)
+    sweeping.cancel()
+    assert [client.lost for client in clients] == [True, False, False]
+    for client in clients:
+        client.lose()

@@ -137,3 +137,14 @@ def test_a_writer_that_was_closed_answers(monkeypatch: pytest.MonkeyPatch) -> No
         log.finish_one(0)
     assert log.durable == records("a", "b", "c", "d")
     assert (first, second, late) == ([ErrorCode.NONE], [ErrorCode.NONE], [ErrorCode.NOT_LEADER_OR_FOLLOWER])
+
+
+def test_the_parts_that_are_left_are_appended_when_a_writer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable_writer, "MAX_APPEND_BYTES", 100)
+    log, only = MemoryLog(), Answers()
+    writer = DurableWriter(log)
+    writer.write(records("a", "b", "c"), only)
+    writer.close()
+    while log.waiting:
+        log.finish_one(0)
+    assert log.durable == records("a", "b", "c") and only == [ErrorCode.NONE]
