@@ -18,6 +18,11 @@ def system_seconds(pid: int) -> float:
     return _stat(pid, 12) / os.sysconf("SC_CLK_TCK")
 
 
+def waiting_seconds(pid: int) -> float:
+    """The time in which its main thread could have run, but every core was busy with others."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
 def idle_seconds() -> float:
     """Of all cores of the machine, also while they wait for a disk."""
     fields = Path("/proc/stat").read_text().partition("\n")[0].split()

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sysconfig
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +18,15 @@ REPORTS = REPOSITORY / "docs" / "reports"
 
 def machine() -> dict[str, Any]:
     return {"cores": os.cpu_count(), "system": platform.platform(), "python": interpreter(),
-            "load_average": [round(each, 1) for each in os.getloadavg()]}  # fmt: skip
+            "addition_ns": addition_ns(), "load_average": [round(each, 1) for each in os.getloadavg()]}  # fmt: skip
+
+
+def addition_ns(additions: int = 2_000_000) -> float:
+    """The processor time of one addition in a loop: the same kind of machine can be half as fast on another day."""
+    total, began_s = 0, time.process_time()
+    for each in range(additions):
+        total += each
+    return round((time.process_time() - began_s) / additions * 1e9, 1)
 
 
 def interpreter() -> str:
@@ -39,6 +48,7 @@ def head(title: str, command: str, duration_s: float, text: str) -> str:
         f"# {title}\n\n"
         f"Written by `{command}`: {today()}, commit {commit()}, {duration_s / 60:.0f} minutes.\n"
         f"{facts['cores']} cores, {facts['system']}, Python {facts['python']}; "
+        f"an addition in Python takes {facts['addition_ns']} ns; "
         f"load average at the end {facts['load_average'][0]}.\n\n{text.strip()}\n"
     )
 

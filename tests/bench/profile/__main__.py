@@ -75,8 +75,10 @@ def _cores(measured: list[Measured]) -> list[str]:
     rows = []
     for case, use, _ in measured:
         cores = [f"{use.cores(name):.2f}" if name in use.user_s else "" for name in PROCESSES]
-        rows.append([case.name, case.through, *cores, f"{use.other_cores:.2f}", f"{use.done.idle_cores:.2f}"])
-    return table(("case", "through", *PROCESSES, "others", "idle"), rows, texts=2)
+        waits = [f"{use.waiting(name):.2f}" if name in use.user_s else "" for name in (GATEWAY, LEADER)]
+        rows.append([case.name, case.through, *cores, f"{use.other_cores:.2f}", f"{use.done.idle_cores:.2f}", *waits])
+    headings = ("case", "through", *PROCESSES, "others", "idle", "gateway waits", "leader waits")
+    return table(headings, rows, texts=2)
 
 
 def _kinds(measured: list[Measured]) -> list[str]:
@@ -117,6 +119,8 @@ what is wanted. Client, gateway, Pulsar and Kafka share the cores of one machine
   above what is measured, cores are idle: the time of the way binds.
 * **by a single address**: the CPU of the gateway that forwards and of the leader, and of both if forwarding took only
   what the kernel charges for it; divided by that of a leader that clients reach directly.
+* **waits**: the share of the time in which the gateway, or the leader behind it, had work, but no core: a server with
+  many threads takes both. On machines of their own they would not wait.
 * **others**: other processes, and work of the kernel that it charges to no process.
 * **kernel**: system time of the process. The rest is its user time, divided like the samples that `py-spy` takes of
   the same case in one more run: by the innermost frame. So small figures are rough.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from tests.bench.loads.meter import Result
-from tests.bench.process import idle_seconds, system_seconds, user_seconds
+from tests.bench.process import idle_seconds, system_seconds, user_seconds, waiting_seconds
 
 CLIENT = "client"
 
@@ -28,6 +28,8 @@ class Use(NamedTuple):
     user_s: dict[str, float]
     """By process; that of the client includes its system time."""
     system_s: dict[str, float]
+    waiting_s: dict[str, float]
+    """For a core, by process: only its main thread."""
 
     def us_a_unit(self, name: str) -> float:
         return self.user_s[name] / self.done.units * 1e6 + self.system_us(name)
@@ -39,6 +41,10 @@ class Use(NamedTuple):
     def cores(self, name: str) -> float:
         return self.us_a_unit(name) * self.done.a_second / 1e6
 
+    def waiting(self, name: str) -> float:
+        """The share of the time for which it waited for a core."""
+        return self.waiting_s[name] * self.done.a_second / self.done.units
+
     @property
     def other_cores(self) -> float:
         """Other processes of the machine, and work of the kernel that it charges to none."""
@@ -49,10 +55,12 @@ def used(run: Callable[[], Done], servers: Mapping[str, int]) -> Use:
     """`servers` are process ids by name."""
     user_s = {name: user_seconds(pid) for name, pid in servers.items()}
     system_s = {name: system_seconds(pid) for name, pid in servers.items()}
+    waiting_s = {name: waiting_seconds(pid) for name, pid in servers.items()}
     done = run()
     return Use(
         done, {CLIENT: done.cpu_s} | {name: user_seconds(pid) - user_s[name] for name, pid in servers.items()},
         {name: system_seconds(pid) - system_s[name] for name, pid in servers.items()},
+        {name: waiting_seconds(pid) - waiting_s[name] for name, pid in servers.items()},
     )  # fmt: skip
 
 
