@@ -7,8 +7,8 @@ from struct import Struct
 LENGTH_BYTES = 4
 DIRECT_READ_BYTES = 32 * 1024
 """A frame with more bytes to come than this is read straight into its own buffer. Others are read with what follows."""
-FIRST_ALLOCATION_BYTES = 64 * 1024
-"""A client's frame gets a buffer that doubles with what came of it: a length alone takes no memory."""
+FIRST_ALLOCATION_BYTES = 4 * 1024
+"""A client's frame gets a buffer that doubles with what came of it: a length alone takes hardly any memory."""
 MAX_FRAMES = 1_024
 """The number of frames that are cut at once, where a limit is wanted. A frame of a few bytes takes a hundred."""
 NOT_A_FRAME = bytearray()
@@ -111,13 +111,15 @@ class FrameReceiver:
         """Keep the head of an incomplete frame."""
         filled = len(head)
         self._is_direct = length - filled > DIRECT_READ_BYTES
-        size = min(length, max(2 * filled, self._first_allocation_bytes)) if self._is_direct else length
+        size = min(length, max(2 * filled, self._first_allocation_bytes))
         self._length, self._filled, self._frame = length, filled, bytearray(size)
         memoryview(self._frame)[:filled] = head  # a bytearray would copy the head twice
 
     def _complete(self, frame: bytearray, data: memoryview, frames: list[bytearray]) -> memoryview:
         """Copy the rest of a frame into its buffer. Returns the data that follows it."""
         taken, filled = min(self._length - self._filled, len(data)), self._filled
+        if filled + taken > len(frame):
+            frame = self._frame = _grown(frame, self._length, filled + taken)
         memoryview(frame)[filled : filled + taken] = data[:taken]
         self._filled += taken
         if self._filled == self._length:
@@ -126,8 +128,8 @@ class FrameReceiver:
         return data[taken:]
 
 
-def _grown(frame: bytearray, length: int) -> bytearray:
+def _grown(frame: bytearray, length: int, least: int = 0) -> bytearray:
     """A copy: who reads may still hold the buffer, and one that is held cannot grow."""
-    grown = bytearray(min(length, 2 * len(frame)))
+    grown = bytearray(min(length, max(2 * len(frame), least)))
     grown[: len(frame)] = frame
     return grown

@@ -62,6 +62,16 @@ def test_a_length_alone_takes_no_memory() -> None:
     assert [len(frame) for frame in frames] == [length]
 
 
+@pytest.mark.parametrize("length", [2, FIRST_ALLOCATION_BYTES + 1, DIRECT_READ_BYTES, MAX_BYTES])
+def test_the_first_byte_of_a_frame_takes_few_of_them(length: int) -> None:
+    """Thousands of connections may send no more than that, before a login, too."""
+    shared = memoryview(bytearray(SHARED_BYTES))
+    receiver = FrameReceiver(shared, MAX_BYTES)
+    receiver.cut(memoryview(length.to_bytes(4, "big") + b"x"))
+    assert receiver._frame is not None
+    assert len(receiver._frame) <= FIRST_ALLOCATION_BYTES
+
+
 class Stream:
     """The frames of one of several receivers: those returned, and copies made at that time."""
 
