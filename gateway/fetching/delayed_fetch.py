@@ -27,11 +27,9 @@ MAX_WAIT_MS = 600_000
 READ_WAIT_S = 10.0
 OPENED_AT_ONCE = 256
 """Logs that one fetch opens at the same time; the gateway has a bound of its own for all fetches."""
-
 GRACE_S = 0.5
 """Opening a log, or asking for its end, takes milliseconds, unless there are thousands of them, or Pulsar does not
 serve one."""
-
 FOUND_BEFORE_READING = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 )
@@ -60,7 +58,10 @@ class FetchParams:
 class FetchPartitionState:
     """One partition of the fetch."""
 
-    __slots__ = ("asked", "diverges", "error", "fetched", "log", "name", "opening", "preferred_reader", "refreshing")
+    __slots__ = (
+        "asked", "diverges", "error", "fetched", "log", "name", "opening", "preferred_reader", "refreshing",
+        "waits_below_end",
+    )  # fmt: skip
 
     def __init__(self, fetched: FetchedPartition) -> None:
         self.fetched = fetched
@@ -71,6 +72,8 @@ class FetchPartitionState:
         self.preferred_reader: int | None = None
         """The gateway of the consumer's rack, from which the consumer should fetch instead (KIP-392)."""
         self.asked = self.refreshing = False
+        self.waits_below_end = False
+        """Its log was told that the fetch waits for records that there are."""
         self.diverges = False
         """The reader has records of the log's epoch that the log does not have (KIP-595)."""
         self.opening = False
@@ -151,6 +154,7 @@ class DelayedFetch:
             offset, end = part.fetched.offset, self._readable_end(part.log, part.fetched.offset)
             end = part.log.end_offset if end is None else end
             at_end = offset >= end or part.log.reader.available_bytes(offset, end) > 0  # but less than min_bytes
+            part.waits_below_end = not at_end
             part.log.waiters.add(self, offset, at_end=at_end)
 
     def _readable_end(self, partition_log: PartitionLog, offset: int) -> int | None:
@@ -287,6 +291,8 @@ class DelayedFetch:
                 self._pending = True
             elif part.fetched.offset < end:
                 total_bytes += self._at_hand(part.fetched.offset, part.log, end, need)
+            elif part.waits_below_end:  # a transaction is open there, as is known now
+                self._wait_for(part)
         findings.total_bytes, findings.failed = total_bytes, failed
         findings.is_urgent, findings.looked_up = is_urgent, looked_up
 

@@ -255,6 +255,22 @@ async def test_only_near_its_end_a_log_looks_for_what_others_write() -> None:
     outcome.cancel()
 
 
+async def test_a_fetch_waits_at_the_end_when_it_is_known_that_a_transaction_is_open_there() -> None:
+    """Another gateway may write its marker: the log has to look for it."""
+    log, known_to = FakeLog(3, memory_start=3), 1
+    log.transactions = SimpleNamespace(
+        loaded=True, last_stable_offset=1, flagged=True, are_absent=False, known_to=lambda _: known_to,
+        start_loading=lambda _: None,
+    )  # fmt: skip
+    outcome = parked(fetch((log, 1), read_committed=True))
+    assert not log.waiters.at_end
+    known_to = 3
+    log.move()
+    await let_callbacks_run()
+    assert log.waiters.at_end and not outcome.done()
+    outcome.cancel()
+
+
 async def test_aborted_transactions_are_named_as_soon_as_they_are_read() -> None:
     """Another gateway has written them: this one still looks for the flag that says so."""
     log = FakeLog(4)
