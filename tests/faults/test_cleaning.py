@@ -7,8 +7,16 @@ from pathlib import Path
 
 from deploy.local.standalone import PulsarStandalone
 from tests.integration.admin_proxy import AdminProxy
+from tests.integration.cleaned import (
+    COMPACT,
+    compacted_entries,
+    compacted_ledger,
+    drop_and_restart,
+    values_by_key,
+    write_rounds,
+)
 from tests.integration.confluent import create_topic
-from tests.integration.entries.test_compaction import alter, compact, drop_uncompacted, part
+from tests.integration.entries.test_compaction import alter, compact
 from tests.integration.native import Admin, wait_for
 from tests.integration.servers import gateway_on, running
 from tests.integration.transactional import Transactions, await_markers, read_pairs
@@ -17,31 +25,6 @@ from tests.support.names import unique_topic
 
 CLEANED_WITHIN_S = 90.0
 CLEANINGS, CLEANING_S = 6, 20.0
-COMPACT = {"cleanup.policy": "compact", "segment.bytes": "1000", "delete.retention.ms": "0"}
-
-
-def compacted_entries(admin: Admin, topic: str) -> int:
-    found: int = admin.topic("GET", part(topic), "/internalStats")["compactedLedger"]["entries"]
-    return found
-
-
-def compacted_ledger(admin: Admin, topic: str) -> int:
-    found: int = admin.topic("GET", part(topic), "/internalStats")["compactedLedger"]["ledgerId"]
-    return found
-
-
-def write_rounds(producer: Transactions, topic: str, rounds: int, last: bytes) -> None:
-    """About 1 kB each: a changelog that writes the same ten keys repeatedly, and aborts every third transaction."""
-    for number in range(rounds):
-        for key in range(10):
-            producer.write(topic, b"%d " % number + 100 * b"x", key=b"hot %d" % key)
-        if number % 3 == 2:
-            producer.abort()
-        else:
-            producer.commit()
-    for key in range(10):
-        producer.write(topic, last, key=b"hot %d" % key)
-    producer.commit()
 
 
 def write_until_clean(
@@ -163,19 +146,3 @@ def kill_and_start(gateway: GatewayProcess) -> None:
     gateway.kill()
     gateway.start()
     gateway.wait_ready()
-
-
-def drop_and_restart(admin: Admin, gateway: GatewayProcess, topic: str) -> None:
-    """Only what compaction kept remains, and the state of the topic in Pulsar."""
-    drop_uncompacted(admin, topic)
-    gateway.stop()
-    gateway.start()
-    gateway.wait_ready()
-
-
-def values_by_key(pairs: list[tuple[bytes | None, bytes | None]], without: bytes = b"") -> dict[bytes, list[bytes]]:
-    found: dict[bytes, list[bytes]] = {}
-    for key, value in pairs:
-        if key is not None and value is not None and key != without:
-            found.setdefault(key, []).append(value)
-    return found

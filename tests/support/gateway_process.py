@@ -38,6 +38,9 @@ class GatewayProcess:
         """The beginning of its command, to run it in another environment."""
         self.sources = REPOSITORY
         """The directory of its code."""
+        self.constants: dict[str, float] = {}
+        """Constants of its code that are not as usual, by their full names: tests need not wait as long as operators.
+        Only a forked gateway can have them."""
         self._workers = workers
         self.config = _merge(
             {
@@ -77,8 +80,9 @@ class GatewayProcess:
         file.write_text(tomli_w.dumps(self.config))
         arguments = ["serve", "--config", str(file)]
         if self.is_forked and not self.prefix and self.sources == REPOSITORY and self._workers == 1:
-            self._process.start_by(partial(ForkedGateway, arguments))
+            self._process.start_by(partial(ForkedGateway, arguments, constants=self.constants))
             return
+        assert not self.constants, "the gateway is not forked"
         arguments += ["--workers", str(self._workers)] if self._workers > 1 else []
         command = [*self.prefix, sys.executable, "-P", "-m", "gateway.cli", *arguments]
         self._process.start(command, env={"PYTHONPATH": str(self.sources)})
