@@ -9,12 +9,23 @@ from urllib.parse import quote_plus
 
 import pulsar as native
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from deploy.local.standalone import PulsarStandalone
 from tests.conformance.records import batch, records
-from tests.integration.confluent import TIMEOUT_S, Record, commit, committed, create_topic, produce
+from tests.integration.confluent import (
+    TIMEOUT_S,
+    Record,
+    commit,
+    committed,
+    create_topic,
+    delete_topic,
+    offsets_of,
+    produce,
+    take,
+)
 from tests.integration.native import Admin, wait_for
 from tests.integration.servers import gateway_on, metric, running
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
@@ -201,6 +212,30 @@ def test_new_partitions_are_new_to_groups(mirroring: GatewayProcess, pulsar: Pul
     admin = AdminClient({"bootstrap.servers": mirroring.bootstrap})
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(TIMEOUT_S)
     assert committed(mirroring.bootstrap, topic, topic, partitions=3) == [10, NO_OFFSET, NO_OFFSET]
+
+
+def test_a_topic_that_is_created_again_is_new_to_groups(
+    mirroring: GatewayProcess, pulsar: PulsarStandalone, topic: str
+) -> None:
+    """What was just read of the old topic's subscriptions says nothing about the new one."""
+    groups = [Group(mirroring.bootstrap, pulsar, topic, f"{topic}-{number}") for number in range(2)]
+    follow(groups[:1], [[(20, 1)]])
+    follow(groups[1:], [[(10, 2)]])  # reads the subscription of the first group, too
+    assert committed(mirroring.bootstrap, topic, topic) == [NO_OFFSET]  # reads the names of all
+    delete_topic(mirroring.bootstrap, topic)
+    create_topic(mirroring.bootstrap, topic)
+    write_entries(mirroring, topic)
+    for group in groups:
+        assert committed(mirroring.bootstrap, group.name, topic) == [NO_OFFSET]
+    settings = {"group.id": groups[0].name, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": mirroring.bootstrap, **settings})
+    try:
+        consumer.subscribe([topic])
+        assert offsets_of(take(consumer, END)) == [*range(END)]
+    finally:
+        consumer.close()
+    groups[0].commit(20)  # as in the old topic
+    groups[0].subscription.await_state(1, 20)
 
 
 def test_retention_counts_for_dead_groups_too(mirroring: GatewayProcess, pulsar: PulsarStandalone) -> None:
