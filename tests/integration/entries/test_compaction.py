@@ -27,8 +27,8 @@ def admin(pulsar: PulsarStandalone) -> Admin:
     return Admin(pulsar)
 
 
-def part(topic: str) -> str:
-    return f"{topic}-partition-0"
+def part(topic: str, partition: int = 0) -> str:
+    return f"{topic}-partition-{partition}"
 
 
 def read_from(gateway: GatewayProcess, topic: str, offset: int) -> Found:
@@ -54,17 +54,18 @@ def read_from(gateway: GatewayProcess, topic: str, offset: int) -> Found:
         consumer.close()
 
 
-def compact(admin: Admin, topic: str) -> None:
+def compact(admin: Admin, topic: str, partition: int = 0) -> None:
     """Wait until the result is in use; the status may still be that of the previous compaction."""
 
     def compacted_ledger() -> int:
-        found: int = admin.topic("GET", part(topic), "/internalStats")["compactedLedger"]["ledgerId"]
+        found: int = admin.topic("GET", name, "/internalStats")["compactedLedger"]["ledgerId"]
         return found
 
+    name = part(topic, partition)
     before = compacted_ledger()
-    admin.topic("PUT", part(topic), "/compaction")
+    admin.topic("PUT", name, "/compaction")
     wait_for(lambda: compacted_ledger() != before, "compaction")
-    wait_for(lambda: admin.topic("GET", part(topic), "/compaction")["status"] == "SUCCESS", "the end of compaction")
+    wait_for(lambda: admin.topic("GET", name, "/compaction")["status"] == "SUCCESS", "the end of compaction")
 
 
 def write(gateway: GatewayProcess, topic: str, *pairs: tuple[bytes, bytes | None], **config: Any) -> list[int]:

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from deploy.local.standalone import PulsarStandalone
+from tests.conformance.records import Record, batch
 from tests.integration.admin_proxy import AdminProxy
-from tests.integration.native import wait_for
+from tests.integration.confluent import TIMEOUT_S, read_all_values
+from tests.integration.entries.test_compaction import compact
+from tests.integration.native import Admin, wait_for
 from tests.integration.servers import await_fleet, gateway_on, running
+from tests.support.gateway_process import GatewayProcess
 from tests.support.names import unique_topic
 from tests.support.raw_client import RawClient, connected
 
-ROUNDS = 20
+NAMESPACE = "changes"
+ROUNDS, ALTERED = 20, 4
+SPREAD = 16
+"""Partitions, of which each gateway leads some."""
+MOST_WRITTEN = 5_000
 SHOWN_WITHIN_S = 15.0
 """Without news, a gateway hides a topic that another one is deleting for twice as long."""
-NONE, UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 0, 3, 36, 37
+NONE, UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS, INVALID_CONFIG = 0, 3, 36, 37, 40
 LIMIT: dict[str, Any] = {"timeout_ms": 30_000}
 THROTTLED = "leader.replication.throttled.replicas"
 NO_CREATION = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
@@ -34,19 +45,29 @@ def proxy(pulsar: PulsarStandalone) -> Iterator[AdminProxy]:
 
 
 @pytest.fixture(scope="module")
-def clients(
+def gateways(
     pulsar: PulsarStandalone, proxy: AdminProxy, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[RawClient]]:
-    """One at each of two gateways."""
-    namespace = unique_topic("changes")
+) -> Iterator[list[GatewayProcess]]:
     with ExitStack() as stack:
-        gateways = []
+        started = []
         for admin_url in (proxy.url, pulsar.admin_url):
-            section = {"namespace": namespace, "admin_url": admin_url}
+            section = {"namespace": NAMESPACE, "admin_url": admin_url}
             gateway = gateway_on(pulsar, tmp_path_factory.mktemp("changes"), pulsar=section)
-            gateways.append(stack.enter_context(running(gateway)))
-        await_fleet(gateways)
+            started.append(stack.enter_context(running(gateway)))
+        await_fleet(started)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def clients(gateways: list[GatewayProcess]) -> Iterator[list[RawClient]]:
+    """One at each gateway."""
+    with ExitStack() as stack:
         yield [stack.enter_context(connected(gateway.bootstrap)) for gateway in gateways]
+
+
+@pytest.fixture(scope="module")
+def admin(pulsar: PulsarStandalone) -> Admin:
+    return Admin(pulsar, f"kafka/{NAMESPACE}")
 
 
 def send_create(client: RawClient, topic: str, partitions: int = 2) -> int:
@@ -58,8 +79,8 @@ def created(client: RawClient, request: int) -> int:
     return int(client.receive("CreateTopics", 5, request)["topics"][0]["error_code"])
 
 
-def create(client: RawClient, topic: str) -> int:
-    return created(client, send_create(client, topic))
+def create(client: RawClient, topic: str, partitions: int = 2) -> int:
+    return created(client, send_create(client, topic, partitions))
 
 
 def send_add(client: RawClient, topic: str, count: int) -> int:
@@ -211,3 +232,106 @@ def test_a_deletion_fails(clients: list[RawClient], proxy: AdminProxy) -> None:
 
     wait_for(is_found, "the other gateway has the topic", SHOWN_WITHIN_S)
     assert deleted(other, send_delete(other, topic)) == NONE
+
+
+def led_by(client: RawClient, topic: str) -> int:
+    """A partition that the client's gateway leads, and whose log it has opened now."""
+    found: list[int] = wait_for(lambda: all_led_by(client, topic), "it leads some partitions")
+    return found[0]
+
+
+def all_led_by(client: RawClient, topic: str) -> list[int]:
+    partitions = [{"partition_index": number, "timestamp": -1} for number in range(SPREAD)]
+    asked = [{"name": topic, "partitions": partitions}]
+    [found] = client.call("ListOffsets", 6, replica_id=-1, isolation_level=0, topics=asked)["topics"]
+    return [row["partition_index"] for row in found["partitions"] if row["error_code"] == NONE]
+
+
+def wrote(client: RawClient, topic: str, partition: int, key: bytes) -> bool:
+    """Whether a record with this key was acknowledged."""
+    row = {"index": partition, "records": batch([Record(key, key)])}
+    asked = [{"name": topic, "partition_data": [row]}]
+    [answer] = client.call("Produce", 7, acks=-1, topic_data=asked, **LIMIT)["responses"]
+    return bool(answer["partition_responses"][0]["error_code"] == NONE)
+
+
+def write_until(over: threading.Event, bootstrap: str, topic: str, partition: int) -> set[bytes]:
+    """Write one record after the other, until one is acknowledged that was sent later. Returns the acknowledged keys.
+    """
+    acknowledged = set()
+    with connected(bootstrap) as client:
+        for number in range(MOST_WRITTEN):
+            is_last = over.is_set()
+            if wrote(client, topic, partition, b"%d" % number):
+                acknowledged.add(b"%d" % number)
+                if is_last:
+                    return acknowledged
+            else:
+                time.sleep(0.01)
+    raise AssertionError("no record was acknowledged any more")
+
+
+def keys_in(gateway: GatewayProcess, topic: str, partition: int) -> set[bytes]:
+    found = [value for _, value in read_all_values(gateway.bootstrap, topic, partition)]
+    assert len(found) == len({*found}), "written twice"
+    return {*found}
+
+
+@pytest.mark.parametrize("writer", [0, 1], ids=["same gateway", "other gateway"])
+def test_the_first_record_comes_while_an_empty_topic_becomes_compacted(
+    gateways: list[GatewayProcess], clients: list[RawClient], proxy: AdminProxy, admin: Admin, writer: int
+) -> None:
+    """The topic was found to be empty, and nothing is altered yet: a record in the format of before could never be
+    compacted by Pulsar."""
+    topic = unique_topic("empty")
+    assert create(clients[0], topic, SPREAD) == NONE
+    asked, released = threading.Event(), threading.Event()
+
+    def passes(method: str, path: str) -> bool:
+        if method == "PUT" and f"{topic}/properties" in path:
+            asked.set()
+            released.wait(TIMEOUT_S)
+        return True
+
+    with connected(gateways[writer].bootstrap) as client:
+        partition = led_by(client, topic)
+        proxy.passes = passes
+        try:
+            request = send_alter(clients[0], topic, "cleanup.policy", SET, "compact")
+            assert asked.wait(TIMEOUT_S)
+            written = {b"first"} if wrote(client, topic, partition, b"first") else set()
+        finally:
+            released.set()
+            proxy.passes = lambda method, path: True
+        assert altered(clients[0], request) == NONE
+        wait_for(lambda: wrote(client, topic, partition, b"second"), "a record is written")
+    written.add(b"second")
+    assert keys_in(gateways[0], topic, partition) >= written
+    compact(admin, topic, partition)
+    assert keys_in(gateways[0], topic, partition) >= written
+
+
+def test_both_gateways_write_while_an_empty_topic_becomes_compacted(
+    gateways: list[GatewayProcess], clients: list[RawClient], admin: Admin
+) -> None:
+    """Unless a record was first, Pulsar can compact the topic. Nothing that was acknowledged is lost."""
+    for number in range(ALTERED):
+        topic, one = unique_topic("empty"), clients[number % 2]
+        assert create(one, topic, SPREAD) == NONE
+        led, over = [led_by(client, topic) for client in clients], threading.Event()
+        with ThreadPoolExecutor(len(led)) as pool:
+            writing = [
+                pool.submit(write_until, over, gateway.bootstrap, topic, partition)
+                for gateway, partition in zip(gateways, led, strict=True)
+            ]
+            try:
+                answer = altered(one, send_alter(one, topic, "cleanup.policy", SET, "compact"))
+            finally:
+                over.set()
+            written = [each.result() for each in writing]
+        assert answer in {NONE, INVALID_CONFIG}
+        for partition, keys in zip(led, written, strict=True):
+            assert keys_in(gateways[0], topic, partition) >= keys
+            if answer == NONE:
+                compact(admin, topic, partition)
+                assert keys_in(gateways[1], topic, partition) >= keys
