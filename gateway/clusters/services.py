@@ -23,6 +23,7 @@ from gateway.coordination.transactions.transaction_service import TransactionSer
 from gateway.coordination.transactions.verifier import Verifier
 from gateway.dispatch import ServedCluster
 from gateway.fetching.fetch_session import FetchSessions
+from gateway.fetching.fetch_waits import FetchWaits
 from gateway.fleet.peers import PeerLostError
 from gateway.fleet.view import ClusterFleet, LeadsNothing
 from gateway.forwarding.fleet_leaders import FleetLeaders
@@ -116,7 +117,7 @@ class ClusterServices:
             FetchSessions(limits.max_fetch_sessions), Unread(budget_bytes=limits.unread_budget_bytes),
             self._groups.coordinators, self._groups, self._transactions.coordinators, self._verifier, MarkerLinks(),
             NewestConnections(), NewestConnections(),
-            self.security, partition_rows,
+            self.security, partition_rows, fetch_waits=FetchWaits(limits.requests_budget_bytes),
         )  # fmt: skip
 
     def _new_forwarding(self, cluster: Cluster) -> Forwarding | None:

@@ -23,8 +23,9 @@ NEVER_LARGER = frozenset({"max_request_bytes", "max_decompressed_bytes"})
 def memory_budgets(decoding_threads: int) -> dict[str, float]:
     """The budgets of all memory that clients can use, and how often each can be in use."""
     return {
-        # Decoded requests need one and a half times the budget; forwarded ones, and those of gateways, have one each.
-        "requests_budget_bytes": 4.5,
+        # Decoded requests need one and a half times the budget; fetches that wait, forwarded requests, and those of
+        # gateways, have one each.
+        "requests_budget_bytes": 5.5,
         "max_request_bytes": 1,  # one request may be larger than what is left of the budget
         "unread_budget_bytes": 1,
         "cache_budget_bytes": 1,
@@ -58,7 +59,8 @@ class Limits(Section):
     requests_budget_bytes: int = Field(default=64 * MIB, ge=MIB)
     """The total size of requests that are received, queued or handled, over all connections. Above it, requests are
     read from one connection after the other. Decoded requests may need one and a half times this size, of which one
-    client may use two thirds. Clients that have not logged in may use an eighth of the budget; above that, those that
+    client may use two thirds. Fetches that wait for records may need this size: above it, those that have waited
+    longest get what there is. Clients that have not logged in may use an eighth of the budget; above that, those that
     hold request bytes for the longest time are disconnected. Requests that other gateways forward have a budget of the
     same size, and so have requests of the gateways themselves."""
     max_in_flight_requests: int = Field(default=64, ge=1)

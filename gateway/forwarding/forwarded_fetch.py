@@ -70,7 +70,7 @@ class ForwardedFetches:
         self._asked.waiting.add(waiting)
         waiting.future.add_done_callback(lambda _: self._asked.waiting.discard(waiting))
         waiting.start()
-        return awaited(call.client, waiting, session)
+        return awaited(call, waiting, session, len(parts))
 
     def forget(self) -> None:
         """The client has disconnected, or one gateway answers its fetches: what is known here would be outdated when

@@ -15,6 +15,7 @@ from gateway.coordination.transactions.marker_links import MarkerLinks
 from gateway.coordination.transactions.newest_connections import NewestConnections
 from gateway.coordination.transactions.verifier import Verifier
 from gateway.fetching.fetch_session import FetchSessions
+from gateway.fetching.fetch_waits import FetchWaits
 from gateway.fleet.view import FleetView
 from gateway.log.registry import LogRegistry
 from gateway.log.writing.producer_ids import ProducerIds
@@ -95,6 +96,7 @@ class Cluster:
     security: Security
     partition_rows: PartitionRows = field(default_factory=PartitionRows)
     openings_ahead: OpeningsAhead = field(default_factory=OpeningsAhead)
+    fetch_waits: FetchWaits = field(default_factory=FetchWaits)
     usage: Usage = field(default_factory=Usage)
 
     @property

@@ -7,9 +7,11 @@ from typing import Any, Protocol
 
 from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.fetching.fetch_session import FetchSession
-from gateway.requests.context import Client
+from gateway.fetching.fetch_waits import held_bytes
+from gateway.requests.call import Call
 from gateway.requests.reply import Reply
 from protocol.kafka.errors import ErrorCode
+from protocol.kafka.messages.records import FetchRequest
 
 
 def outdated(session: FetchSession) -> FetchAnswer:
@@ -26,15 +28,23 @@ class Fetch(Protocol):
         """The client wants what there is now."""
 
 
-def awaited(client: Client, fetch: Fetch, session: FetchSession | None) -> Reply:
+def awaited(call: Call[FetchRequest], fetch: Fetch, session: FetchSession | None, partitions: int) -> Reply:
     """The reply of a fetch whose answer comes later. The next fetch of its session ends it.
 
     If the client sends nothing more, it gets what there is: it may have gone, and all that the fetch holds would stay.
+    So it does if too much waits.
     """
     if session is not None:
         session.in_flight = _InFlight(fetch.future, session)
-    client.begins_wait(fetch.end_wait)
-    fetch.future.add_done_callback(lambda _: client.ended_wait(fetch.end_wait))
+    client, waits, end_wait = call.client, call.cluster.fetch_waits, fetch.end_wait
+    client.begins_wait(end_wait)
+    waits.begin(end_wait, held_bytes(call.request, partitions))
+
+    def ended(_: asyncio.Future[Any]) -> None:
+        client.ended_wait(end_wait)
+        waits.ended(end_wait)
+
+    fetch.future.add_done_callback(ended)
     return Reply.later(fetch.future)
 
 

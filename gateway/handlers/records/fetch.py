@@ -138,10 +138,10 @@ def delay(call: Call[FetchRequest], parts: list[FetchPartitionState], session: F
             partial(_hold, call.cluster.unread),
         )  # fmt: skip
         large.start()
-        return awaited(call.client, large, session)
+        return awaited(call, large, session, len(parts))
     delayed = DelayedFetch(params, parts, partial(_open, call), partial(_respond, call, parts, session))
     answer = delayed.start()
-    return awaited(call.client, delayed, session) if answer is None else Reply(answer)
+    return awaited(call, delayed, session, len(parts)) if answer is None else Reply(answer)
 
 
 def _is_outdated(call: Call[FetchRequest], session: FetchSession | None) -> bool:

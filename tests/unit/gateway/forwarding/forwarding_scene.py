@@ -17,6 +17,7 @@ from gateway.config.limits import Limits
 from gateway.coordination.transactions.newest_connections import NewestConnections
 from gateway.dispatch import Dispatcher, RequestHandler
 from gateway.fetching.fetch_session import FetchSessions
+from gateway.fetching.fetch_waits import FetchWaits
 from gateway.forwarding.fleet_leaders import FleetLeaders
 from gateway.forwarding.forwarder import Forwarding
 from gateway.forwarding.peers import Encode, OnAnswer, Peers
@@ -156,7 +157,8 @@ class Scene:
                                  cached_name=self.names.get)  # fmt: skip
         cluster = SimpleNamespace(
             config=SimpleNamespace(limits=Limits()), metrics=Metrics(), fleet=self.fleet, node_id=0, topics=topics,
-            unread=self.unread, fetch_sessions=FetchSessions(10), logs=SimpleNamespace(get=lambda *_: None),
+            unread=self.unread, fetch_sessions=FetchSessions(10), fetch_waits=FetchWaits(),
+            logs=SimpleNamespace(get=lambda *_: None),
             groups=SimpleNamespace(
                 partition_of=self.coordinators.get, run=_not_coordinator, ask=_not_coordinator_of_group
             ),

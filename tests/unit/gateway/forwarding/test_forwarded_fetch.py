@@ -16,6 +16,7 @@ from gateway import fan_out
 from gateway.config.limits import Limits
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import FetchedPartition, FetchSessions
+from gateway.fetching.fetch_waits import FetchWaits
 from gateway.forwarding import asked_fetches, forwarded_fetch
 from gateway.forwarding.forwarded_fetch import ForwardedFetches
 from gateway.handlers.records import fetch
@@ -106,6 +107,7 @@ class Client:
         )  # fmt: skip
         cluster = SimpleNamespace(
             config=SimpleNamespace(limits=Limits()), unread=self.unread, fetch_sessions=self._sessions,
+            fetch_waits=FetchWaits(),
             topics=SimpleNamespace(cached_name={TOPIC_ID: "t"}.get),
         )  # fmt: skip
         context = RequestContext(CallClient("10.0.0.1:5"), Listener("single"), cast(Cluster, cluster))

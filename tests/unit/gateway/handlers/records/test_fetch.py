@@ -11,6 +11,7 @@ import pytest
 
 from gateway.config.limits import Limits
 from gateway.fetching.fetch_session import FetchedPartition
+from gateway.fetching.fetch_waits import FetchWaits
 from gateway.handlers.records import fetch
 from gateway.requests.cluster import Unread
 from gateway.requests.context import Client, Listener
@@ -50,12 +51,12 @@ def ask(
         cast(Any, fleet._membership).holds_lease = lambda _now_ms: False
     cluster = SimpleNamespace(
         config=SimpleNamespace(limits=Limits(), kafka=SimpleNamespace(rack="a")), unread=Unread(), logs=logs,
-        fleet=fleet, node_id=OWN,
+        fleet=fleet, node_id=OWN, fetch_waits=FetchWaits(),
         topics=SimpleNamespace(cached=lambda _: topic, get=lambda _: asyncio.sleep(0, topic)),
     )  # fmt: skip
     request = SimpleNamespace(
         max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_epoch=-1, rack_id=rack,
-        replica_id=replica_id, replica_state=None,
+        replica_id=replica_id, replica_state=None, topics=[],
     )  # fmt: skip
     context = SimpleNamespace(listener=Listener("inside"), policy=policy)
     call = SimpleNamespace(

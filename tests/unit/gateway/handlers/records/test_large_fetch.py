@@ -11,6 +11,7 @@ import pytest
 
 from gateway import fan_out
 from gateway.fetching.fetch_session import FINAL_EPOCH, FetchSession, FetchSessions
+from gateway.fetching.fetch_waits import FetchWaits
 from gateway.handlers.records import fetch
 from gateway.requests.cluster import Unread
 from gateway.requests.context import Client
@@ -40,6 +41,7 @@ class Scene:
         self.cluster = SimpleNamespace(
             topics=SimpleNamespace(cached=lambda name: None, get=AsyncMock(return_value=None)),
             fetch_sessions=self.sessions, config=SimpleNamespace(limits=limits), unread=Unread(),
+            fetch_waits=FetchWaits(),
         )  # fmt: skip
         self.errors: list[ErrorCode] = []
 
