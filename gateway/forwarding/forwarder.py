@@ -27,6 +27,7 @@ from gateway.forwarding.known_at_single_address import KnownAtSingleAddress
 from gateway.forwarding.known_relay import RelayRoute
 from gateway.forwarding.large_messages import decoded, encode_call, encoded, is_large, is_large_answer, merged
 from gateway.forwarding.peers import Encode, PeerLink, Peers
+from gateway.forwarding.relayed_fetch import RelayedFetch
 from gateway.handlers.known_requests import KNOWN_APIS
 from gateway.handlers.place import Place
 from gateway.handlers.records.expected_produces import ExpectedProduces
@@ -41,7 +42,7 @@ from gateway.requests.reply import RelayedResponse, Reply, Response, all_prepare
 from gateway.requests.routes import Route, Shares
 from gateway.requests.waiting_members import waits_for_members, without_request_when
 from protocol.kafka.codec import decode_response, readdress_request
-from protocol.kafka.handwritten.fetch_request import limit_max_bytes
+from protocol.kafka.handwritten.fetch_request import do_not_wait, limit_max_bytes
 from protocol.kafka.handwritten.produce_response import is_written
 from protocol.kafka.messages.message import Message
 from protocol.kafka.messages.records import FetchRequest, ProduceRequest, ProduceResponse
@@ -72,8 +73,7 @@ class Forwarder:
         self._fetches = ForwardedFetches(self._ask, forwarding.elsewhere.unread, self._learn)
         self._fetch_relay = FetchRelay()
         self._expected = ExpectedProduces()
-        self._fetching: asyncio.Future[Response] | None = None
-        """The fetch that was forwarded and is not answered yet."""
+        self._relayed_fetch = RelayedFetch(client)
         self._known: KnownAtSingleAddress | None = None
         """Many clients send one request of a kind, and are then idle."""
         self._answering: set[asyncio.Task[None]] = set()
@@ -109,7 +109,7 @@ class Forwarder:
         self._expected.close()
         if self._known is not None:
             self._known.close()
-        self._fetching = None
+        self._relayed_fetch.forget()
         self._fetches.forget()
         for task in self._answering:
             task.cancel()
@@ -183,8 +183,9 @@ class Forwarder:
     # Fetch
 
     def _fetch(self, call: Call[FetchRequest]) -> Reply:
-        if self._fetching is not None and not self._fetching.done():
-            return Reply.after(self._fetch_next(call, self._fetching))
+        before = self._relayed_fetch.answer
+        if before is not None and not before.done():
+            return Reply.after(self._fetch_next(call, before))
         if self._fetch_relay.is_large(call, self._leaders):
             return Reply.after(self._fetch_many(call))
         try:
@@ -270,17 +271,14 @@ class Forwarder:
                 raise ClosesConnection("a batch with acks=0 cannot be forwarded")
             return Reply(None)
         future: asyncio.Future[Response] = self._loop.create_future()
-        link.send(encode, partial(self._answer, call, link, future))
         if asks(call, FetchRequest) and call.frame is not None:
-            self._fetching = future
-            future.add_done_callback(self._fetched)
+            if self._client.has_ended:
+                do_not_wait(call.frame, call.version)
+            self._relayed_fetch.begin(link, future)
+        link.send(encode, partial(self._answer, call, link, future))
         if waits_for_members(call):
             return Reply.after(without_request_when(link.flushed, call, future))
         return Reply.later(future)
-
-    def _fetched(self, answered: asyncio.Future[Response]) -> None:
-        if self._fetching is answered:  # the future holds the records
-            self._fetching = None
 
     def _answer(self, call: Call, link: PeerLink, future: asyncio.Future[Response], frame: bytearray | None) -> None:
         if future.done() or self._closed:

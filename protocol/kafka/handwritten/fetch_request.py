@@ -35,6 +35,14 @@ def limit_max_bytes(frame: bytearray, version: int, max_bytes: int) -> None:
         raise MalformedRequest("FetchRequest is cut off") from error
 
 
+def do_not_wait(frame: bytearray, version: int) -> None:
+    """Set the maximum wait to 0, in place. Raises MalformedRequest."""
+    try:
+        _INT.pack_into(frame, _max_bytes_position(frame, version) - 2 * _INT.size, 0)
+    except struct.error as error:
+        raise MalformedRequest("FetchRequest is cut off") from error
+
+
 def set_session_id(frame: bytearray, version: int, session_id: int) -> None:
     """Replace the field, in place; up to v6 there is none. Raises MalformedRequest."""
     if version < FIRST_SESSION_VERSION:

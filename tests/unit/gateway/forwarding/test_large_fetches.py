@@ -128,7 +128,7 @@ async def test_a_session_whose_fleet_changes() -> None:
     assert await turns_until(lambda: is_sent(scene, 1, 2)) > PARTITIONS
     scene.fleet.epoch += 1
     scene.fleet.leaders[PARTITIONS - 1] = OTHERS[1]
-    scene.forwarder._fetching = None  # type: ignore[attr-defined]
+    scene.forwarder._relayed_fetch.forget()  # type: ignore[attr-defined]
     refused = fetch(scene, session=SESSION, epoch=2, named=False)
     assert (await refused.decoded()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
