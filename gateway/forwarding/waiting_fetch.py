@@ -86,10 +86,13 @@ class WaitingFetch:
         """Check whether the fetch is complete, because an answer has arrived or time has passed."""
         if self.future.done():
             return
-        if self._is_complete():
-            self.future.set_result(self._answer())
-        else:
-            self._ask_for_rest()
+        try:
+            if self._is_complete():
+                self.future.set_result(self._answer())
+            else:
+                self._ask_for_rest()
+        except Exception as error:  # a defect: nothing else would answer the fetch
+            self.future.set_exception(error)
 
     def _is_complete(self) -> bool:
         fetches = self._fetches
