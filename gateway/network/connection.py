@@ -16,6 +16,7 @@ from gateway.login.session import MAX_FRAME_BYTES, Logins, LoginSession
 from gateway.network.arrivals import Arrivals
 from gateway.network.host import Host
 from gateway.network.pipeline import Pipeline
+from gateway.network.socket_state import has_ended, sends_nothing
 from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import ANONYMOUS, GATEWAY, Client, Listener, Principal
@@ -283,18 +284,32 @@ class KafkaConnection(Carried):
             self._pipeline.take(self._receiver.cut(memoryview(b"")))
             self._pipeline.run()
 
+    def look_for_end(self) -> None:
+        """While its further requests are not read, nothing tells that the client has gone: its fetch would wait on."""
+        if self.is_reading or self._client.has_ended or not self._client.waits or self._transport is None:
+            return
+        if has_ended(self._transport):
+            self._client.ends()
+
     def give_up_what_waits(self, since_s: float) -> bool:
         """While memory is short, close a connection with requests that have waited for its own client since then."""
-        pipeline = self._pipeline
         gives_up = (
-            self.last_activity < since_s
-            and pipeline.memory.budget.is_short
-            and pipeline.is_blocked
-            and (pipeline.has_backlog or self._receiver.mid_frame)
+            self._transport is not None
+            and self.last_activity < since_s
+            and self._pipeline.memory.budget.is_short
+            and self._waits_for_client(self._transport)
         )
         if gives_up:
             self.abort("requests wait for their client while memory is short")
         return gives_up
+
+    def _waits_for_client(self, transport: asyncio.Transport) -> bool:
+        """A request that has come, or a part of one, waits for the client: it has to read, for example, or to go on."""
+        pipeline, receiver = self._pipeline, self._receiver
+        if pipeline.is_blocked:
+            return pipeline.has_backlog or receiver.mid_frame
+        is_cut_off = receiver.mid_frame and not (receiver.has_uncut or pipeline.has_backlog)
+        return is_cut_off and sends_nothing(transport)
 
     # Writing
 

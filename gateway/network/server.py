@@ -15,6 +15,7 @@ from gateway.config.clusters import cluster_hosts
 from gateway.config.gateway_config import FORWARDING_LISTENER, Config, ForwardingSection
 from gateway.config.listeners import AddressSection, NamedListenerSection
 from gateway.dispatch import Dispatcher, ServedCluster
+from gateway.fan_out import sliced
 from gateway.forwarding.peer_security import PeerNames
 from gateway.login.audit import LoginAudit
 from gateway.login.certificate_names import CertificateNames
@@ -213,8 +214,10 @@ class KafkaServer:
         self._shares.pop(id(cluster), None)  # another cluster may get the same id
 
     def _regulate_all(self) -> None:
+        """While very many connections wait already, memory is exhausted again and again by those that go on."""
         for connection in self._connections:
-            connection.regulate_reading()
+            if connection.is_reading:
+                connection.regulate_reading()
 
     def closed(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)
@@ -225,9 +228,11 @@ class KafkaServer:
         while True:
             await asyncio.sleep(SWEEP_S)
             now_s = asyncio.get_running_loop().time()
-            for connection in tuple(self._connections):
+            async for connection in sliced(tuple(self._connections)):
                 if connection.last_activity < now_s - self.limits.connection_idle_ms / 1000:
                     connection.close("idle")
+                else:
+                    connection.look_for_end()
             if any(each.is_short for each in (self.requests, self.peer_requests, *self._shares.values())):
                 for connection in sorted(self._connections, key=lambda each: each.last_activity):
                     if connection.give_up_what_waits(now_s - RECEIVE_S):

@@ -28,6 +28,8 @@ STEP_S = 0.005
 """The time after which decryption goes on in the next turn of the event loop."""
 ENCRYPT_BYTES = 256 * 1024
 """The number of bytes encrypted in one step, because these bytes are in memory twice."""
+UNDECRYPTED_BYTES = "undecrypted bytes"
+"""The name of the number of received bytes that the connection has not got, among the extra information."""
 
 
 class Watcher(Protocol):
@@ -388,6 +390,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     # The end
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == UNDECRYPTED_BYTES:
+            return len(self._received) + self._incoming.pending + self._ssl.pending()
         if name == "peername":
             host, _, port = self.address.rpartition(":")
             return host, int(port)

@@ -135,7 +135,8 @@ class FakeDispatcher:
 
 class FakeTransport(asyncio.Transport):
     def __init__(self, peer: tuple[str, int] | None = ("127.0.0.1", 5)) -> None:
-        super().__init__({"peername": peer})
+        self.info: dict[str, Any] = {"peername": peer}
+        super().__init__(self.info)
         self.written = bytearray()
         self.reading, self.closing, self.aborted = True, False, False
 
