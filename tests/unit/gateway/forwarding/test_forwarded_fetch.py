@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,6 +20,7 @@ from gateway.fetching.fetch_session import FetchedPartition, FetchSessions
 from gateway.fetching.fetch_waits import FetchWaits
 from gateway.forwarding import asked_fetches, forwarded_fetch
 from gateway.forwarding.forwarded_fetch import ForwardedFetches
+from gateway.forwarding.waiting_fetch import WaitingFetch
 from gateway.handlers.records import fetch
 from gateway.handlers.records.fetch import TOPIC_ID_VERSION
 from gateway.handlers.table import APIS
@@ -155,6 +157,17 @@ async def test_unknown_ends_of_logs_are_requested_first() -> None:
     assert all(0 < each.max_wait_ms <= LONG_MS for each in asked.values())
     asked[OTHERS[0]].say({1: b"records"})
     assert await rows(fetched) == {0: (0, 15, b""), 1: (0, 16, b"records"), 2: (0, 17, b"")}
+
+
+async def test_a_defect_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer that finds it tells nobody else."""
+    client = Client()
+    await client.know({1: 0, 2: 0})
+    fetched = client.fetch({1: 0, 2: 0}, max_wait_ms=20)
+    await client.next_asked(2)
+    monkeypatch.setattr(WaitingFetch, "_row", Mock(side_effect=RuntimeError("defect")))
+    with pytest.raises(RuntimeError, match="defect"):
+        await rows(fetched)
 
 
 async def test_a_leader_that_waits_is_not_asked_again() -> None:

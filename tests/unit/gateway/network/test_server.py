@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -256,6 +257,27 @@ async def _live(events: list[tuple[int, tuple[Any, ...]]]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 7), EVENTS), max_size=40))
 def test_nothing_is_held_for_clients_that_have_gone(events: list[tuple[int, tuple[Any, ...]]]) -> None:
     asyncio.run(_live(events))
+
+
+async def test_those_that_are_not_read_are_not_told_again_that_memory_is_exhausted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be twenty thousand of them."""
+    server, _ = server_of(requests_budget_bytes=MIB)
+    clients = [Client(server) for _ in range(3)]
+    told = Mock()
+    server.requests.received(MIB)
+    assert not any(client.transport.reading for client in clients)
+    monkeypatch.setattr(KafkaConnection, "regulate_reading", told)
+    server.requests.released(1)
+    server.requests.received(1)
+    assert not told.called
+    reading = Client(server)
+    server.requests.released(1)
+    server.requests.received(1)
+    assert told.call_count == 1
+    for client in (*clients, reading):
+        client.lose()
 
 
 async def test_while_memory_is_short_what_waits_for_its_client_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
