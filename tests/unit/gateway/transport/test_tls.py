@@ -25,7 +25,7 @@ from gateway.observability.metrics import Metrics
 from gateway.requests.context import ANONYMOUS, MAX_NAME_BYTES, Principal
 from gateway.transport.certificates import Certificates, InvalidCertificate
 from gateway.transport.proxy import AwaitedProxyHeader
-from gateway.transport.tls import Carried, TlsConnection
+from gateway.transport.tls import UNDECRYPTED_BYTES, Carried, TlsConnection
 from tests.unit.gateway.network.connection_harness import FakeTransport
 
 HOST = "127.0.0.1"
@@ -208,6 +208,33 @@ async def test_what_a_client_does_not_take_is_counted(lab: Lab) -> None:
     await asyncio.wait_for(reader.readexactly(unread), TIMEOUT_S)
     while echo.writing_paused:
         await asyncio.sleep(0.01)
+    writer.close()
+
+
+async def test_what_is_left_of_a_step_is_counted_until_it_is_decrypted(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a client would seem to have sent nothing."""
+    reader, writer = await lab.connect()
+    writer.write(b"a")
+    await reader.readexactly(1)
+    (echo,) = lab.carried
+    assert not echo.tls.get_extra_info(UNDECRYPTED_BYTES)
+    get_buffer = echo.get_buffer
+
+    def paused(size: int) -> memoryview:
+        echo.tls.pause_reading()
+        return get_buffer(size)
+
+    monkeypatch.setattr(echo, "get_buffer", paused)
+    writer.write(b"bcd")
+    async with asyncio.timeout(TIMEOUT_S):
+        while not echo.tls.get_extra_info(UNDECRYPTED_BYTES):
+            await asyncio.sleep(0)
+    monkeypatch.undo()
+    echo.tls.resume_reading()
+    assert await asyncio.wait_for(reader.readexactly(3), TIMEOUT_S) == b"bcd"
+    assert not echo.tls.get_extra_info(UNDECRYPTED_BYTES)
     writer.close()
 
 
