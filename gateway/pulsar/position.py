@@ -1,6 +1,10 @@
 """The position of an entry in a topic."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
+
+_TOO_LARGE = 2**63
 
 
 class Position(NamedTuple):
@@ -11,6 +15,22 @@ class Position(NamedTuple):
 
     ledger_id: int
     entry_id: int
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether it may be in a topic. Pulsar's protocol has no larger numbers."""
+        return all(-1 <= number < _TOO_LARGE for number in self)
+
+
+def parse_position(text: str) -> Position | None:
+    """The position that a property names, as `ledger:entry`. None if it is no position: anybody may write properties.
+    """
+    ledger_id, _, entry_id = text.partition(":")
+    try:
+        found = Position(int(ledger_id), int(entry_id))
+    except ValueError:
+        return None
+    return found if found.is_possible else None
 
 
 def first_index(index: int, num_messages: int) -> int:

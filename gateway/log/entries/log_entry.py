@@ -88,15 +88,14 @@ def without_rest(chunk: Buffer) -> Buffer:
 
 
 def gateway_properties(entry: Entry) -> Sequence[KeyValue]:
-    """The entry's properties, if a gateway may have written them."""
-    properties = entry.metadata.properties
-    return properties if len(properties) <= MAX_PROPERTIES else ()
+    """The entry's properties, if a gateway wrote it. Those of native messages may have any names, also ours."""
+    return entry.metadata.properties if holds_batches(entry) else ()
 
 
 def is_kafka_format(entry: Entry) -> bool:
     if entry.is_kafka_format is None:
         entry.is_kafka_format = False
-        for each in gateway_properties(entry):
+        for each in _few_properties(entry):
             if each.key == _FORMAT_KEY and each.value == _FORMAT_VALUE:
                 entry.is_kafka_format = True
     return entry.is_kafka_format
@@ -104,7 +103,12 @@ def is_kafka_format(entry: Entry) -> bool:
 
 def holds_batches(entry: Entry) -> bool:
     """Whether a gateway wrote the entry, in either format."""
-    return any(p.key == _FORMAT_KEY and p.value in _GATEWAYS_FORMATS for p in gateway_properties(entry))
+    return any(p.key == _FORMAT_KEY and p.value in _GATEWAYS_FORMATS for p in _few_properties(entry))
+
+
+def _few_properties(entry: Entry) -> Sequence[KeyValue]:
+    properties = entry.metadata.properties
+    return properties if len(properties) <= MAX_PROPERTIES else ()
 
 
 def from_pulsar(entry: Entry, *, max_bytes: int, chunked: ChunkedMessages | None = None) -> LogEntry | None:

@@ -86,10 +86,12 @@ def decode_place(text: str) -> Checkpoint:
         version, ledger_id, entry_id, offset, before_ledger, before_entry, aborted_from, _ = _HEAD.unpack_from(head)
     except (ValueError, struct.error) as error:
         raise MalformedCheckpointError(str(error)) from error
-    if not (0 <= version <= _VERSION and 0 <= aborted_from <= offset):
-        raise MalformedCheckpointError(f"version {version}, from {aborted_from} to {offset}")
+    if not 0 <= version <= _VERSION:
+        raise MalformedCheckpointError(f"version {version}")
     before = Position(before_ledger, before_entry)
-    return Checkpoint(Position(ledger_id, entry_id), offset, {}, aborted_from=aborted_from, before=before)
+    found = Checkpoint(Position(ledger_id, entry_id), offset, {}, aborted_from=aborted_from, before=before)
+    _check(found)
+    return found
 
 
 def decode_checkpoint(text: str) -> Checkpoint:
@@ -132,6 +134,8 @@ def _rows(row: struct.Struct, count: int, data: bytes, start: int) -> tuple[list
 def _check(found: Checkpoint) -> None:
     """Raises MalformedCheckpointError."""
     offset, aborted_from = found.offset, found.aborted_from
+    if not (found.position.is_possible and found.before.is_possible):
+        raise MalformedCheckpointError(f"from {found.before} to {found.position}")
     if not 0 <= aborted_from <= offset or any(not 0 <= each.first_offset < offset for each in found.open.values()):
         raise MalformedCheckpointError(f"transactions that begin after the checkpoint at {offset}")
     if any(not aborted_from <= each.last_offset < offset for each in found.aborted):

@@ -18,7 +18,6 @@ from gateway.log.entries.log_entry import gateway_properties
 from gateway.log.reading.positions import back_from
 from gateway.log.resources import Resources
 from gateway.log.transactions.checkpoint import (
-    NO_ENTRY,
     Checkpoint,
     MalformedCheckpointError,
     decode_checkpoint,
@@ -26,7 +25,7 @@ from gateway.log.transactions.checkpoint import (
     encode_checkpoint,
 )
 from gateway.log.transactions.cleaned import end_of_view
-from gateway.pulsar.position import Position
+from gateway.pulsar.position import Position, first_index, parse_position
 from gateway.pulsar.reader import Entry, Start
 from protocol.pulsar.frames import encode_metadata_properties
 
@@ -135,13 +134,14 @@ class Checkpoints:
 def checkpoint_of(entry: Entry, decode: Callable[[str], Checkpoint]) -> Checkpoint | None:
     """The checkpoint that the entry itself has."""
     text = _property(entry, CHECKPOINT)
-    if text is None:
+    if text is None or entry.index is None:
         return None
     try:
         found = decode(text)
     except MalformedCheckpointError:  # gateways never write malformed checkpoints
         return None
-    return found if max(found.position, found.before) < entry.position else None
+    is_behind = max(found.position, found.before) < entry.position
+    return found if is_behind and found.offset <= first_index(entry.index, entry.num_messages) else None
 
 
 async def _read_checkpoint_of(resources: Resources, topic: str, entry: Entry) -> Checkpoint | None:
@@ -173,7 +173,7 @@ async def find_last(
             return entry.position, found
         return await _found_at(resources, topic, _named_by(entry), compacted=compacted)
     properties = await resources.admin.topics.managed_ledger_properties(topic)
-    return await _found_at(resources, topic, _position(properties.get(CHECKPOINT_AT, "")), compacted=compacted)
+    return await _found_at(resources, topic, _entry_at(properties.get(CHECKPOINT_AT, "")), compacted=compacted)
 
 
 async def keep(resources: Resources, topic: str, entry: Position) -> None:
@@ -230,17 +230,13 @@ def _entries(
 
 
 def _named_by(entry: Entry) -> Position | None:
-    found = _position(_property(entry, CHECKPOINT_AT) or "")
+    found = _entry_at(_property(entry, CHECKPOINT_AT) or "")
     return found if found is not None and found < entry.position else None
 
 
-def _position(text: str) -> Position | None:
-    ledger_id, _, entry_id = text.partition(":")
-    try:
-        found = Position(int(ledger_id), int(entry_id))
-    except ValueError:
-        return None
-    return found if found > NO_ENTRY else None
+def _entry_at(text: str) -> Position | None:
+    found = parse_position(text)
+    return found if found is not None and min(found) >= 0 else None
 
 
 def _property(entry: Entry, name: str) -> str | None:

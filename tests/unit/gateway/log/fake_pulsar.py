@@ -20,7 +20,7 @@ from gateway.pulsar.admin.topics import (
 from gateway.pulsar.errors import ConnectionLostError, PulsarError
 from gateway.pulsar.position import Position
 from gateway.pulsar.producer import SendListener
-from gateway.pulsar.reader import Entry, EntryListener
+from gateway.pulsar.reader import Entry, EntryListener, _start_message_id
 from protocol.pulsar.pulsar_commands_pb2 import BrokerEntryMetadata, KeyValue, MessageMetadata
 
 
@@ -219,6 +219,7 @@ class FakeTopic:
         inclusive: bool = True,
         read_compacted: bool = False,
     ) -> FakeReader:
+        _start_message_id(start)  # Pulsar's protocol does not have all numbers
         first = 0
         if isinstance(start, Position):
             before = [p for p, *_ in self.entries if p < start or (p == start and not inclusive)]
