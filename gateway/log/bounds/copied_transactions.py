@@ -3,6 +3,9 @@
 Gateways tag every entry of a log with transactions, and copies keep the tags. So the last entry mostly shows them. Two
 kinds of entries do not: those of native producers, and those of a gateway that had not read the copies before them. The
 latter say up to where their gateway knew that there are no transactions; what follows is read when the log is opened.
+
+With several other clusters, a copy from one says nothing about those from another. Then all is read, once: a property
+of the managed ledger says how far some gateway has read without finding any.
 """
 
 from __future__ import annotations
@@ -11,7 +14,13 @@ from contextlib import aclosing
 from itertools import islice
 from typing import NamedTuple
 
-from gateway.log.bounds.transaction_flag import REPLICATORS, flagged_position, none_up_to, shows_transactions
+from gateway.log.bounds.transaction_flag import (
+    REPLICATORS,
+    flagged_position,
+    none_up_to,
+    noted_none_up_to,
+    shows_transactions,
+)
 from gateway.log.entries.entry_stream import NOTHING, read_entries
 from gateway.log.entries.log_entry import holds_batches
 from gateway.log.entries.undispatched import backwards
@@ -49,9 +58,12 @@ async def find_replication(
         return Replication()
     if entry is not None and shows_transactions(entry):
         return Replication(is_replicated=True, transactions_after=FROM_THE_START)
-    if entry is not None and is_copy and holds_batches(entry):  # of a log without transactions
+    noted, has_one_source = noted_none_up_to(held.properties), _count_replicators(held) <= 1
+    shows_none = entry is not None and is_copy and holds_batches(entry) and has_one_source
+    if shows_none or (noted is not None and noted >= last):
         return Replication(is_replicated=True)
-    return Replication(is_replicated=True, transactions_after=await _found_before(client, admin, topic, last))
+    found = await _found_before(client, admin, topic, last, noted, None if has_one_source else FROM_THE_START)
+    return Replication(is_replicated=True, transactions_after=found)
 
 
 async def find_in_compacted(
@@ -68,16 +80,27 @@ async def find_in_compacted(
 
 
 def has_replicators(held: ManagedLedgerInfo) -> bool:
-    return any(name.startswith(REPLICATORS) for name in held.cursors)
+    return _count_replicators(held) > 0
 
 
-async def _found_before(client: PulsarClient, admin: AdminClient, topic: str, last: Position) -> Position | None:
+def _count_replicators(held: ManagedLedgerInfo) -> int:
+    return sum(name.startswith(REPLICATORS) for name in held.cursors)
+
+
+async def _found_before(
+    client: PulsarClient, admin: AdminClient, topic: str, last: Position, known: Position | None,
+    otherwise: Position | None,
+) -> Position | None:  # fmt: skip
+    """There are none up to ``known``. ``otherwise`` counts if nothing is known, and the last entries say nothing."""
     ledgers = (await admin.topics.internal_stats(topic)).ledgers
     *_, start = [last, *islice(backwards(ledgers, NOTHING, last), LOOK_BACK_ENTRIES + 1)]
-    known = None
     async with aclosing(read_entries(client, topic, start, last, admin=admin)) as entries:
         async for entry in entries:
             if shows_transactions(entry):
                 return FROM_THE_START
-            known = none_up_to(entry) or known
-    return known if known is not None and known < start else None
+            told = none_up_to(entry)
+            if told is not None and (known is None or told > known):
+                known = told
+    if known is None:
+        return otherwise
+    return known if known < start else None

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from gateway.log.entries.log_entry import gateway_properties
 from gateway.pulsar.admin.client import AdminClient
-from gateway.pulsar.position import Position
+from gateway.pulsar.position import Position, parse_position
 from gateway.pulsar.reader import Entry
 from protocol.pulsar.frames import encode_metadata_properties
 
@@ -29,15 +29,7 @@ _NONE_UP_TO = NONE_UP_TO.encode()
 
 def flagged_position(properties: Mapping[str, str]) -> Position | None:
     """The last entry before any transaction, from the properties of the managed ledger; None if there are none."""
-    return _position(properties.get(PROPERTY, ""))
-
-
-def _position(text: str) -> Position | None:
-    ledger_id, _, entry_id = text.partition(":")
-    try:
-        return Position(int(ledger_id), int(entry_id))
-    except ValueError:
-        return None
+    return parse_position(properties.get(PROPERTY, ""))
 
 
 def shows_transactions(entry: Entry) -> bool:
@@ -50,7 +42,7 @@ def none_up_to(entry: Entry) -> Position | None:
     if entry.metadata.HasField("replicated_from"):  # a position in another cluster
         return None
     found = (each.value for each in gateway_properties(entry) if each.key == _NONE_UP_TO)
-    known = _position(next(found, b"").decode(errors="replace"))
+    known = parse_position(next(found, b"").decode(errors="replace"))
     return known if known is not None and known < entry.position else None
 
 
@@ -59,6 +51,16 @@ def encode_none_up_to(known: Position) -> bytes:
     return encode_metadata_properties([(NONE_UP_TO, f"{known.ledger_id}:{known.entry_id}")])
 
 
+def noted_none_up_to(properties: Mapping[str, str]) -> Position | None:
+    """The entry up to which some gateway has read the log without finding transactions, from the same properties."""
+    return parse_position(properties.get(NONE_UP_TO, ""))
+
+
 async def write_flag(admin: AdminClient, topic: str, last: Position) -> None:
     """Record that no transaction has a batch up to this entry. Raises PulsarError."""
     await admin.topics.put_properties(topic, {PROPERTY: f"{last.ledger_id}:{last.entry_id}"})
+
+
+async def write_none_up_to(admin: AdminClient, topic: str, last: Position) -> None:
+    """Record that the log was read up to this entry. Raises PulsarError."""
+    await admin.topics.put_properties(topic, {NONE_UP_TO: f"{last.ledger_id}:{last.entry_id}"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.log.bounds.transaction_flag import flagged_position, write_flag
+from gateway.log.bounds.transaction_flag import flagged_position, write_flag, write_none_up_to
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun
 from gateway.pulsar.position import Position
@@ -22,6 +22,8 @@ class Flag:
         self._last_before = last_before
         self._on_found = on_found
         self._writing = SharedRun(self._find_or_write)
+        self._none_up_to: Position | None = None
+        self._noting = SharedRun(self._note)
 
     def found(self, position: Position | None) -> None:
         """Take the position that was read; None if there is no flag."""
@@ -46,8 +48,14 @@ class Flag:
         if self.position is None:
             self._writing.start()
 
+    def note_none(self, last: Position) -> None:
+        """All was read up to this entry, and there are none: no other gateway need read it. Nobody waits for that."""
+        self._none_up_to = last
+        self._noting.start()
+
     def close(self) -> None:
         self._writing.cancel()
+        self._noting.cancel()
 
     async def _find_or_write(self) -> None:
         last = self._last_before()
@@ -55,6 +63,10 @@ class Flag:
         if position is None:
             await write_flag(self._resources.admin, self._topic, last)
         self.found(position or last)
+
+    async def _note(self) -> None:
+        if self._none_up_to is not None:
+            await write_none_up_to(self._resources.admin, self._topic, self._none_up_to)
 
     async def _read(self) -> Position | None:
         return flagged_position(await self._resources.admin.topics.managed_ledger_properties(self._topic))

@@ -57,7 +57,7 @@ class LogTransactions:
         start: LogStart,
         waiters: Waiters,
         tag_entries: Callable[[NextTag], None],
-        is_compacted: Callable[[], bool],
+        compaction: Callable[[], int],
         drop_cached: Callable[[], None],
     ) -> None:
         """``tag_entries`` sets the function that returns what each entry carries from now on. ``drop_cached`` has
@@ -75,7 +75,7 @@ class LogTransactions:
         self._is_replicated = False
         self._may_lack_some = bounds.replication.transactions_after is not None
         """There may be transactions up to the log's end, although there is no flag: another cluster's have none."""
-        self._cleaned = CleanedPlace(resources, pulsar_topic, is_compacted)
+        self._cleaned = CleanedPlace(resources, pulsar_topic, compaction)
         begins_behind = bounds.flag or bounds.replication.transactions_after or bounds.last
         self.prefix = LogPrefix(pulsar_topic, resources, self._cleaned, begins_behind, self._taken, drop_cached)
         """Up to the log's end if ``loaded``."""
@@ -371,6 +371,8 @@ class LogTransactions:
                     prefix.take(entry)
                 prefix.position, self.loaded = max(last, self._end.last), True
                 self._may_lack_some = False
+                if was_read and self.are_absent:
+                    self._flag.note_none(last)
 
     async def _may_hold_transactions(self) -> bool:
         if not self.flagged:

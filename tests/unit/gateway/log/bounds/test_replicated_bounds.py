@@ -114,3 +114,54 @@ async def test_what_a_native_producer_took_over_from_another_topic(topic: FakeTo
 async def test_an_empty_log(topic: FakeTopic, cursors: list[str]) -> None:
     topic.cursors = cursors
     assert await replication(topic) == Replication(is_replicated=bool(cursors))
+
+
+async def test_what_native_producers_say_does_not_count(topic: FakeTopic) -> None:
+    """Neither hides copied transactions, nor has the whole log read."""
+    write(topic, is_copy=True, tag="1:2")
+    write(topic, native=True, known="3:0")
+    assert await replication(topic) == ABSENT._replace(transactions_after=FROM_THE_START)
+    topic.entries.clear()
+    topic.entry_id = 0
+    write(topic)
+    write(topic, native=True, tag="3:0")
+    assert await replication(topic) == ABSENT
+
+
+async def test_a_position_that_pulsar_cannot_have_says_nothing(topic: FakeTopic) -> None:
+    write(topic, known=f"2:{10**30}")
+    assert await replication(topic) == ABSENT
+
+
+async def test_a_copy_says_nothing_about_a_third_cluster(topic: FakeTopic) -> None:
+    """What is known was read by gateways of this cluster: a property says how far, or one of their last entries."""
+    topic.cursors = [REPLICATOR, "pulsar.repl.third"]
+    for _ in range(6):
+        write(topic, is_copy=True)
+    assert await replication(topic) == ABSENT._replace(transactions_after=FROM_THE_START)
+    told = {"3:0": Position(3, 0), "3:2": None, "3:5": None, "9:9": None, "nonsense": FROM_THE_START}
+    for noted, found in told.items():
+        topic.properties[NONE_UP_TO] = noted
+        assert await replication(topic) == ABSENT._replace(transactions_after=found), noted
+    topic.properties[NONE_UP_TO] = "3:0"
+    write(topic, known="2:7")
+    write(topic, is_copy=True)
+    write(topic, is_copy=True)
+    assert await replication(topic) == ABSENT._replace(transactions_after=Position(3, 0))
+    topic.cursors = [REPLICATOR]
+    assert await replication(topic) == ABSENT
+
+
+async def test_native_messages_behind_what_was_read(topic: FakeTopic) -> None:
+    """The property tells also what is before the messages that are looked at."""
+    for _ in range(6):
+        write(topic, native=True)
+    assert await replication(topic) == ABSENT
+    topic.properties[NONE_UP_TO] = "3:0"
+    assert await replication(topic) == ABSENT._replace(transactions_after=Position(3, 0))
+
+
+async def test_a_gateway_that_had_read_nothing(topic: FakeTopic) -> None:
+    write(topic, known="-1:-1")
+    write(topic, native=True)
+    assert await replication(topic) == ABSENT._replace(transactions_after=FROM_THE_START)

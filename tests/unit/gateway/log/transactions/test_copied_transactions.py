@@ -6,7 +6,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from gateway.log.bounds.transaction_flag import PROPERTY, none_up_to
+from gateway.log.bounds.transaction_flag import NONE_UP_TO, PROPERTY, none_up_to
 from gateway.log.reading import receipt_lookup
 from gateway.pulsar.errors import ConnectionLostError
 from gateway.pulsar.position import Position
@@ -41,6 +41,40 @@ async def write_transactions(scene: TransactionScene) -> None:
     await scene.begin(1)
     await scene.end(1, MarkerType.ABORT)
     await scene.begin(2)
+
+
+async def test_copies_of_two_clusters_that_no_gateway_here_has_read(no_settling: None) -> None:
+    """The last copy is of the one whose log has no transactions."""
+    another, third, here = TransactionScene(), TransactionScene(), TransactionScene()
+    here.topic.cursors = ["pulsar.repl.another", "pulsar.repl.third"]
+    for scene in (another, third):
+        await scene.lead()
+    await write_transactions(another)
+    copy_all(another.topic, here.topic)
+    for _ in range(len(here.topic.entries) + 70):
+        await third.plain()
+    copy_all(third.topic, here.topic)
+    await here.lead()
+    assert await decided(here.log) == (2, [(1, 0)])
+    await close(here, another, third)
+
+
+async def test_what_was_read_in_vain_is_read_once(no_settling: None) -> None:
+    third, here = TransactionScene(), TransactionScene()
+    here.topic.cursors = ["pulsar.repl.another", "pulsar.repl.third"]
+    await third.lead()
+    for _ in range(100):
+        await third.plain()
+    copy_all(third.topic, here.topic)
+    for is_first in (True, False):
+        here.topic.readers.clear()
+        await here.lead()
+        assert await decided(here.log) == (100, [])
+        await let_callbacks_run()
+        assert here.topic.properties[NONE_UP_TO] == "3:99"
+        assert min(reader.first_entry for reader in here.topic.readers[1:]) == (0 if is_first else 99)
+        await here.log.close()
+    await third.log.close()
 
 
 async def close(*scenes: TransactionScene) -> None:
