@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator
 from uuid import UUID
@@ -14,10 +15,12 @@ from gateway.background import report
 from gateway.errors import KafkaError
 from gateway.fleet.view import FleetView
 from gateway.log.cleaning.cleaner import LogCleaner, Rules
-from gateway.log.cleaning.dirtiness import FIRST, is_dirty
+from gateway.log.cleaning.dirtiness import End, PastEnds, is_dirty
 from gateway.log.cleaning.garbage import SharedKeysError
+from gateway.log.cleaning.past_cleanings import cleaned_to
 from gateway.log.partition_log import PartitionLog
 from gateway.log.registry import LogRegistry
+from gateway.log.transactions.checkpoint import NO_ENTRY
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
@@ -38,22 +41,30 @@ class _Led:
     def __init__(self, topic_id: UUID, cleaner: LogCleaner) -> None:
         self.topic_id = topic_id
         self.cleaner = cleaner
+        self.ends = PastEnds()
         self.asked: Position | None = None
-        """Its last entry when its size was last read from Pulsar."""
-        self.cleaned = FIRST
-        """Its last entry when the last cleaning began, or ended if only the cleaner's own tombstones arrived in
-        between."""
+        """The end of what could be cleaned when the log's size was last read from Pulsar."""
+        self.cleaned: Position | None = None
+        """Up to there it is clean, as far as it could be; None if that was not read yet."""
         self.failures = 0
         self.again_at = 0.0
 
-    @property
-    def is_due(self) -> bool:
-        """After a failure, when the pause is over; otherwise, if entries were added since the size was read."""
-        if self.failures:
-            return time.monotonic() >= self.again_at
-        return self.asked != self.cleaner.partition_log.source.last_position
+    def due(self, rules: Rules) -> End | None:
+        """The end of what can be cleaned, unless that is clean, or its size is known. After a failure, the pause has to
+        be over."""
+        opened, now_s = self.cleaner.partition_log, time.monotonic()
+        self.ends.add(End(now_s, opened.source.last_position, opened.end_offset))
+        if self.failures and now_s < self.again_at:
+            return None
+        transactions = opened.transactions
+        stable_offset = transactions.last_stable_offset if transactions.loaded else opened.end_offset
+        end = self.ends.newest(now_s - rules.lag_ms / 1000, stable_offset)
+        if end is None or end.position == self.asked or (self.cleaned is not None and end.position <= self.cleaned):
+            return None
+        return end
 
     def failed(self) -> None:
+        self.asked = None
         self.again_at = time.monotonic() + min(MAX_AGAIN_S, AGAIN_S * 2.0 ** min(self.failures, 16))
         self.failures += 1
 
@@ -81,8 +92,9 @@ class Cleaning:
         self._led = {key: self._known(key, topic.topic_id, opened) for key, topic, opened in now_led}
         for key, topic, _ in now_led:
             led = self._led[key]
-            if led.is_due:
-                await self._clean_if_dirty(key, topic, led)
+            end = led.due(_rules(topic))
+            if end is not None:
+                await self._clean_if_dirty(key, topic, led, end)
 
     def _find_led(self) -> Iterator[tuple[tuple[str, int], Topic, PartitionLog]]:
         for key, opened in self._logs.all_open():
@@ -99,18 +111,26 @@ class Cleaning:
         known.cleaner.partition_log = opened  # the log may have been opened again
         return known
 
-    async def _clean_if_dirty(self, key: tuple[str, int], topic: Topic, led: _Led) -> None:
+    async def _clean_if_dirty(self, key: tuple[str, int], topic: Topic, led: _Led, end: End) -> None:
         opened = led.cleaner.partition_log
-        source, end_offset = opened.source, opened.end_offset
-        before = led.asked = source.last_position
+        source, resources = opened.source, self._logs.shared.resources
+        before, end_offset, led.asked = source.last_position, opened.end_offset, end.position
         try:
-            stats = await self._logs.shared.resources.admin.topics.internal_stats(source.pulsar_topic)
+            stats = await resources.admin.topics.internal_stats(source.pulsar_topic)
+            if led.cleaned is None:
+                led.cleaned = await cleaned_to(resources, source.pulsar_topic, stats)
             threshold = compaction_threshold(topic.configs, topic.defaults)
-            if is_dirty(stats, led.cleaned, threshold, float(topic.config("min.cleanable.dirty.ratio"))):
-                removed = await led.cleaner.clean(_rules(topic))
+            ratio = float(topic.config("min.cleanable.dirty.ratio"))
+            if is_dirty(stats, led.cleaned, end.position, threshold, ratio):
+                began_s, old = time.monotonic(), NO_ENTRY if end.at_s == -math.inf else end.position
+                removed, limited_at = await led.cleaner.clean(_rules(topic)._replace(old=old))
                 log.info("cleaned", topic=key[0], partition=key[1], removed=removed)
-                has_news = opened.end_offset - end_offset > removed
-                led.cleaned = before if has_news else source.last_position
+                if limited_at is None:
+                    has_news = opened.end_offset - end_offset > removed
+                    led.cleaned = before if has_news else source.last_position
+                else:  # the rest counts again when it is old enough, and decided
+                    led.cleaned, led.asked = limited_at, None
+                    led.ends.learned(began_s)
             led.failures = 0
         except (KafkaError, PulsarError, SharedKeysError, TimeoutError) as error:
             log.warning("not cleaned", topic=key[0], partition=key[1], error=repr(error))

@@ -31,6 +31,7 @@ from gateway.log.transactions.aborted_list import AbortedTransaction
 from gateway.log.transactions.checkpoint import NO_ENTRY
 from gateway.log.transactions.cleaned import compacted_to, write_cleaned
 from gateway.pulsar.errors import ServiceNotReadyError
+from gateway.pulsar.position import Position
 
 REMOVED_AT_ONCE = 1_000
 """Tombstones in one entry."""
@@ -42,10 +43,18 @@ log = structlog.get_logger()
 
 
 class Rules(NamedTuple):
-    """Kafka's delete.retention.ms and min.compaction.lag.ms."""
+    """Kafka's delete.retention.ms and min.compaction.lag.ms. What is known to be older than that ends at `old`."""
 
     deletions_kept_ms: int = 0
     lag_ms: int = 0
+    old: Position = NO_ENTRY
+
+
+class Outcome(NamedTuple):
+    """The number of removed messages. What is behind `limited_at` is too young, or undecided; None if nothing is."""
+
+    removed: int
+    limited_at: Position | None = None
 
 
 class LogCleaner:
@@ -62,8 +71,8 @@ class LogCleaner:
         self._compacted_to = NO_ENTRY
         """Up to there, the view that is being cleaned was compacted at least."""
 
-    async def clean(self, rules: Rules) -> int:
-        """Returns the number of removed messages. Raises KafkaError, PulsarError, SharedKeysError and TimeoutError."""
+    async def clean(self, rules: Rules) -> Outcome:
+        """Raises KafkaError, PulsarError, SharedKeysError and TimeoutError."""
         if self._to_compact:
             await self._compact()
         self._shares = max(1, self._shares // 2)
@@ -72,7 +81,7 @@ class LogCleaner:
             found, reached = await self._pass(rules)
             removed += found
             if not reached.is_full or reached.offset <= before:
-                return removed
+                return Outcome(removed, reached.limited_at)
             before = reached.offset
 
     async def _pass(self, rules: Rules) -> tuple[int, Reached]:
@@ -85,7 +94,7 @@ class LogCleaner:
             cleanings = []
         deletions_before = reached_by(cleanings, now_ms - rules.deletions_kept_ms)
         stable = transactions.last_stable_offset
-        limits = Limits(stable, now_ms - rules.lag_ms if rules.lag_ms else math.inf)
+        limits = Limits(stable, now_ms - rules.lag_ms if rules.lag_ms else math.inf, rules.old)
         try:
             removed, reached = await self._clean_shares(limits, deletions_before)
         except TooManyKeysError:
@@ -103,18 +112,20 @@ class LogCleaner:
     async def _clean_shares(self, limits: Limits, deletions_before: int) -> tuple[int, Reached]:
         """The number of messages that Pulsar must remove, and the offset that all shares have reached. Raises
         TooManyKeysError."""
-        removed, reached, is_full = 0, NOWHERE, False
+        removed, reached, is_full, limited_at = 0, NOWHERE, False, None
         for number in range(self._shares):
             garbage = await self._garbage(limits.offset, deletions_before, Share(number, self._shares))
             reached = await collect_garbage(garbage, self.partition_log, limits)
             await self._check_view()
+            if number == 0:  # the others end there
+                limited_at = reached.limited_at
             limits, is_full = Limits(reached.offset), is_full or reached.is_full
             if garbage.compaction_keys:
                 if not removed:
                     await self._write_cleaned(reached, garbage.aborted)
                 await self._remove(garbage.compaction_keys)
                 removed += len(garbage.compaction_keys)
-        return removed, reached._replace(is_full=is_full)
+        return removed, reached._replace(is_full=is_full, limited_at=limited_at)
 
     async def _check_view(self) -> None:
         """If the compacted log was lost meanwhile, aborted records that nobody names are back, and would be taken for

@@ -12,7 +12,12 @@ from typing import NamedTuple
 
 import structlog
 
+from gateway.log.reading.entry_lookup import EntryLookup
+from gateway.log.reading.positions import find_position
 from gateway.log.resources import Resources
+from gateway.log.transactions.checkpoint import NO_ENTRY
+from gateway.pulsar.admin.topics import InternalStats
+from gateway.pulsar.position import Position
 
 PROPERTY = "kafka.cleanings"
 PARTS = 32
@@ -52,6 +57,20 @@ async def read_cleanings(resources: Resources, topic: str) -> list[PastCleaning]
     except (TypeError, ValueError) as error:
         log.warning("cannot read the times of cleanings in a property", topic=topic, error=str(error))
         return []
+
+
+async def cleaned_to(resources: Resources, topic: str, stats: InternalStats) -> Position:
+    """The last entry that a cleaning has reached, or a compaction by Pulsar, if no gateway has cleaned the log. What is
+    behind it was too young or undecided, although it was compacted. Raises PulsarError and TimeoutError.
+    """
+    cleanings = await read_cleanings(resources, topic)
+    if not cleanings:
+        return stats.compacted_to
+    reached = max(each.offset for each in cleanings)
+    found = await find_position(EntryLookup(resources.client, resources.admin), topic, reached)
+    if found is None:
+        return NO_ENTRY
+    return min(found._replace(entry_id=found.entry_id - 1), stats.compacted_to)
 
 
 async def write_cleanings(resources: Resources, topic: str, cleanings: Sequence[PastCleaning]) -> None:

@@ -30,18 +30,22 @@ from protocol.pulsar.entry import EntryError, NativeMessage, iter_messages
 
 
 class Limits(NamedTuple):
-    """Only entries that end at or before an offset, and were written before some time, are cleaned."""
+    """Only entries that end at or before an offset, and were written before some time, are cleaned. Those up to `old`
+    were, whatever the clocks of their producers say."""
 
     offset: int
     written_ms: float = math.inf
+    old: Position = NO_ENTRY
 
 
 class Reached(NamedTuple):
-    """Up to `offset`, after the entry at `position`. `is_full`: there may be more before the limits."""
+    """Up to `offset`, after the entry at `position`. `is_full`: there may be more before the limits. What is
+    behind `limited_at` is beyond them."""
 
     position: Position
     offset: int
     is_full: bool = False
+    limited_at: Position | None = None
 
 
 NOWHERE = Reached(NO_ENTRY, 0)
@@ -64,6 +68,8 @@ async def collect_garbage(garbage: Garbage, partition_log: PartitionLog, limits:
             if not garbage.finished:
                 if garbage.is_full or _is_behind(entry, limits):
                     reached = reached._replace(is_full=garbage.is_full)
+                    if not garbage.is_full:
+                        reached = reached._replace(limited_at=_before(entry.position))
                     await decoding.run(garbage.finish, topic)
                 elif entry.index is not None:
                     reached = Reached(entry.position, entry.index + 1)
@@ -74,19 +80,30 @@ async def collect_garbage(garbage: Garbage, partition_log: PartitionLog, limits:
     return reached
 
 
+def _before(position: Position) -> Position:
+    return position._replace(entry_id=position.entry_id - 1)
+
+
 def _is_behind(entry: Entry, limits: Limits) -> bool:
-    return entry.index is None or entry.index >= limits.offset or entry.publish_time_ms > limits.written_ms
+    if entry.index is None:  # Kafka has no such records
+        return False
+    is_young = entry.publish_time_ms > limits.written_ms and entry.position > limits.old
+    return is_young or entry.index >= limits.offset
 
 
 def add_entry(garbage: Garbage, entry: Entry, max_bytes: int) -> None:
     """Add the messages of any producer's entry. An unreadable entry stays. Raises as `Garbage.add` does."""
-    if entry.index is None or entry.is_marker or is_piece(entry) or is_removal(entry.metadata):
+    if entry.index is None or entry.is_marker or is_piece(entry):
         return
     try:
         batches = stored_batches(entry.metadata)
+        if batches is not None and is_removal(entry.metadata):
+            return
         messages = [*iter_messages(entry.metadata, entry.payload, max_bytes)]
         marker = None if not batches else stored_marker(entry.metadata, batches[0])
     except EntryError:
+        return
+    if batches is not None and len(messages) != entry.num_messages:  # no gateway encrypts
         return
     if marker is not None:
         garbage.add_marker(_compaction_key_of_marker(messages))
@@ -115,7 +132,8 @@ def _record(offset: int, message: NativeMessage, producer_id: int | None) -> Vie
 
 
 def _native_record(offset: int, message: NativeMessage, producer_id: int | None) -> ViewRecord:
-    return ViewRecord(offset, message.key, None, message.null_value, producer_id)
+    is_deletion = message.null_value or not message.value  # Pulsar's compaction makes no difference
+    return ViewRecord(offset, message.key, None, is_deletion, producer_id)
 
 
 def _compaction_key_of_marker(messages: list[NativeMessage]) -> bytes | None:

@@ -13,11 +13,12 @@ import pytest
 from coordinator.fleet.leadership import PartitionRole
 from gateway.coordination.transactions import cleaning
 from gateway.coordination.transactions.cleaning import AGAIN_S, MAX_AGAIN_S, Cleaning
-from gateway.log.cleaning.cleaner import Rules
+from gateway.log.cleaning.cleaner import Outcome, Rules
 from gateway.log.cleaning.garbage import SharedKeysError
 from gateway.log.registry import LogRegistry
+from gateway.log.transactions.checkpoint import NO_ENTRY
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin.topics import Ledger
+from gateway.pulsar.admin.topics import Ledger, StoredEntry
 from gateway.pulsar.errors import PulsarError
 from gateway.pulsar.position import Position
 from gateway.topics.topic import Topic
@@ -39,24 +40,34 @@ class Logs:
     def __init__(self) -> None:
         self.opened = {("t", number): self._opened(number) for number in (0, 1, 2, 9)}
         self.topics = self
-        self.shared = SimpleNamespace(resources=SimpleNamespace(admin=self))
+        self.shared = SimpleNamespace(resources=SimpleNamespace(admin=self, client=None))
         self.asked: list[str] = []
         self.ledgers = [Ledger(1, 10, 1 << 30)]
+        self.properties: dict[str, str] = {}
 
     def write(self, number: int, ledger: Ledger) -> None:
         opened = self.opened["t", number]
         opened.source.last_position = Position(ledger.ledger_id, ledger.entries - 1)
         opened.end_offset += ledger.entries
+        opened.transactions.last_stable_offset += ledger.entries
         self.ledgers = [*self.ledgers, ledger]
 
     @staticmethod
     def _opened(number: int) -> Any:
         source = SimpleNamespace(pulsar_topic=f"p{number}", last_position=Position(1, 9))
-        transactions = SimpleNamespace(flagged=True)
+        transactions = SimpleNamespace(flagged=True, loaded=True, last_stable_offset=10)
         return SimpleNamespace(source=source, transactions=transactions, resources=None, end_offset=10)
 
     def all_open(self) -> list[Any]:
         return [*self.opened.items()]
+
+    async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
+        return self.properties
+
+    async def entry(self, topic: str, position: Position) -> StoredEntry:
+        """Each has one offset."""
+        before = sum(ledger.entries for ledger in self.ledgers if ledger.ledger_id < position.ledger_id)
+        return StoredEntry(position, before + position.entry_id, 1)
 
     async def internal_stats(self, topic: str) -> Any:
         self.asked.append(topic)
@@ -71,11 +82,12 @@ class FakeCleaner:
     cleaned: list[str] = []
     rules: list[Rules] = []
     meanwhile: Callable[[], None] | None = None
+    limited_at: Position | None = None
 
     def __init__(self, partition_log: Any) -> None:
         self.partition_log = partition_log
 
-    async def clean(self, rules: Rules) -> int:
+    async def clean(self, rules: Rules) -> Outcome:
         name = self.partition_log.source.pulsar_topic
         self.rules.append(rules)
         if name in self.errors:
@@ -83,7 +95,7 @@ class FakeCleaner:
         self.cleaned.append(name)
         if self.meanwhile is not None:
             self.meanwhile()
-        return 3
+        return Outcome(3, self.limited_at)
 
 
 @pytest.fixture
@@ -92,11 +104,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(cleaning, "LogCleaner", FakeCleaner)
     monkeypatch.setattr(cleaning, "time", SimpleNamespace(monotonic=lambda: found.now_s))
     FakeCleaner.errors, FakeCleaner.cleaned, FakeCleaner.rules, FakeCleaner.meanwhile = {}, [], [], None
+    FakeCleaner.limited_at = None
     return found
 
 
 def new_topic(topic_id: int = 1, *, has_compaction_keys: bool = True) -> Topic:
-    configs = {"cleanup.policy": "compact", "delete.retention.ms": "7", "min.compaction.lag.ms": "8"}
+    configs = {"cleanup.policy": "compact", "delete.retention.ms": "7", "min.compaction.lag.ms": "8000"}
     return Topic(
         "t", "t", UUID(int=topic_id), 10, True, configs, 0.0, messages_only=True, has_transactions=True,
         has_compaction_keys=has_compaction_keys,
@@ -117,10 +130,15 @@ async def test_what_is_led_here_and_has_new_entries_is_cleaned(clock: SimpleName
     found = new_cleaning(logs, Metrics())
     await found.check()
     assert FakeCleaner.cleaned == ["p0", "p1", "p2"]
-    assert FakeCleaner.rules[0] == Rules(deletions_kept_ms=7, lag_ms=8)
+    assert FakeCleaner.rules[0] == Rules(deletions_kept_ms=7, lag_ms=8_000)
     await found.check()
     assert len(FakeCleaner.cleaned) == len(logs.asked) == 3
     logs.opened["t", 1].source.last_position = Position(2, 0)
+    for waited_s in (0, 7):  # what is new is too young
+        clock.now_s += waited_s
+        await found.check()
+        assert len(logs.asked) == 3
+    clock.now_s += 1
     await found.check()
     assert logs.asked[3:] == ["p1"]
     assert len(FakeCleaner.cleaned) == 3  # what was cleaned before is not dirty
@@ -132,8 +150,7 @@ async def test_what_arrives_during_a_cleaning_is_not_clean(
 ) -> None:
     """Unless it is what the cleaning itself has appended: one entry for each message that it removes."""
     logs = Logs()
-    for number in (0, 2, 9):
-        del logs.opened["t", number]
+    only(logs, 1)
 
     def arrives() -> None:
         logs.write(1, Ledger(2, entries, 1 << 30))
@@ -143,9 +160,86 @@ async def test_what_arrives_during_a_cleaning_is_not_clean(
     FakeCleaner.meanwhile = staticmethod(arrives)
     await found.check()
     FakeCleaner.meanwhile = None
-    await found.check()
-    await found.check()
+    for _ in range(3):
+        await found.check()
+        clock.now_s += 8
     assert FakeCleaner.cleaned == ["p1"] * (1 + is_cleaned_again)
+
+
+def only(logs: Logs, number: int) -> None:
+    for other in {0, 1, 2, 9} - {number}:
+        del logs.opened["t", other]
+
+
+async def test_what_was_too_young_is_cleaned_when_it_is_old_enough(clock: SimpleNamespace) -> None:
+    """Although nothing is written any more."""
+    logs = Logs()
+    only(logs, 1)
+    found = new_cleaning(logs, Metrics())
+    FakeCleaner.limited_at = Position(1, 1)
+    await found.check()
+    assert FakeCleaner.cleaned == ["p1"]
+    logs.compacted_to = Position(1, 9)  # Pulsar has compacted all of it
+    FakeCleaner.limited_at = None
+    clock.now_s += 7.9
+    await found.check()
+    assert FakeCleaner.cleaned == ["p1"]
+    clock.now_s += 0.1
+    for _ in range(3):
+        await found.check()
+        clock.now_s += 100
+    assert FakeCleaner.cleaned == ["p1", "p1"]
+    assert [rules.old for rules in FakeCleaner.rules] == [NO_ENTRY, Position(1, 9)]
+
+
+async def test_what_an_open_transaction_held_back_is_cleaned_when_it_is_decided(clock: SimpleNamespace) -> None:
+    logs = Logs()
+    only(logs, 1)
+    found = new_cleaning(logs, Metrics())
+    logs.opened["t", 1].transactions.last_stable_offset = 2
+    FakeCleaner.limited_at = Position(1, 1)
+    await found.check()
+    FakeCleaner.limited_at = None
+    for _ in range(2):
+        clock.now_s += 100
+        await found.check()
+        assert FakeCleaner.cleaned == ["p1"]
+    logs.opened["t", 1].transactions.last_stable_offset = 10
+    await found.check()
+    assert FakeCleaner.cleaned == ["p1", "p1"]
+
+
+async def test_a_little_that_was_too_young_waits_for_more(clock: SimpleNamespace) -> None:
+    """The whole log would be read again for it. What Pulsar has compacted there is not a part of what is clean."""
+    logs = Logs()
+    only(logs, 1)
+    found = new_cleaning(logs, Metrics())
+    FakeCleaner.limited_at = Position(1, 8)
+    logs.ledgers = [Ledger(1, 10, 600 << 20)]  # the last entry has 60 MB
+    await found.check()
+    for _ in range(2):
+        clock.now_s += 8
+        await found.check()
+    assert FakeCleaner.cleaned == ["p1"]
+    logs.write(1, Ledger(2, 1, 10 << 20))
+    for _ in range(2):
+        await found.check()
+        clock.now_s += 8
+    assert FakeCleaner.cleaned == ["p1", "p1"]
+
+
+@pytest.mark.parametrize(("reached", "is_cleaned"), [(1, True), (9, False)])
+async def test_a_new_leader_knows_how_far_the_one_before_came(
+    clock: SimpleNamespace, reached: int, is_cleaned: bool
+) -> None:
+    logs = Logs()
+    only(logs, 1)
+    logs.compacted_to = Position(1, 9)
+    logs.properties = {"kafka.cleanings": f"{reached}:1000"}
+    found = new_cleaning(logs, Metrics())
+    logs.ledgers = [Ledger(1, 10, 600 << 20)]
+    await found.check()
+    assert FakeCleaner.cleaned == (["p1"] if is_cleaned else [])
 
 
 async def test_topics_without_compaction_keys_are_left_alone(clock: SimpleNamespace) -> None:
