@@ -77,7 +77,7 @@ class ClusterServices:
             fleet_turn=fleet.topic_turn,
         )  # fmt: skip
         partition_rows = PartitionRows()
-        self._logs = LogRegistry(shared, self._topics.is_compacted, fleet.leads)
+        self._logs = LogRegistry(shared, self._topics.compaction, fleet.leads)
         self._groups = GroupService(client, admin, self._topics, fleet, config.groups, self._logs, metrics)
         to_leaders = PeerRequests(self._peers, client_ids())
         to_coordinators = PeerRequests(self._peers, repeat("verification"))

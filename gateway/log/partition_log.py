@@ -54,7 +54,7 @@ class PartitionLog:
         pulsar_topic: str,
         shared: Shared,
         bounds: LogBounds,
-        is_compacted: Callable[[], bool] = lambda: False,
+        compaction: Callable[[], int] = lambda: 0,
         predecessor: Producer | None = None,
     ) -> None:
         topic, resources = pulsar_topic, shared.resources
@@ -68,8 +68,8 @@ class PartitionLog:
         self._taken = bounds.last
         """The last entry that is, or was, in the tail cache."""
         self.waiters = Waiters(self._on_quiet)
-        self.start = LogStart(topic, resources, bounds, end, self._tail, self.waiters, is_compacted)
-        self.source = ReadSource(topic, self.start, end, self.waiters, is_compacted)
+        self.start = LogStart(topic, resources, bounds, end, self._tail, self.waiters, compaction)
+        self.source = ReadSource(topic, self.start, end, self.waiters, compaction)
         self.reader = LogReader(self.source, self._tail, shared.readers, resources.metrics)
         self._follower = TailFollower(
             topic, resources, end, self._target, self.waiters, self._entry_read, self.start_closing
@@ -85,10 +85,10 @@ class PartitionLog:
         )  # fmt: skip
         self.writer = LogWriter(
             topic, resources, shared.may_send_idempotent, end, self.producers.state, self.end.read_what_others_sent,
-            self._written, predecessor, shared.names, is_compacted,
+            self._written, predecessor, shared.names, compaction,
         )  # fmt: skip
         self.transactions = LogTransactions(
-            topic, resources, bounds, end, self.start, self.waiters, self.writer.tag_entries, is_compacted,
+            topic, resources, bounds, end, self.start, self.waiters, self.writer.tag_entries, compaction,
             self._drop_cached,
         )  # fmt: skip
         self.transactional_writes = TransactionalWrites(
@@ -391,12 +391,12 @@ class PartitionLog:
 async def open_log(
     pulsar_topic: str,
     shared: Shared,
-    is_compacted: Callable[[], bool] = lambda: False,
+    compaction: Callable[[], int] = lambda: 0,
     predecessor: Producer | None = None,
 ) -> PartitionLog:
     """Find both ends of a partition's log, and open it. ``predecessor`` wrote to it before. Raises PulsarError."""
     bounds = await read_bounds(shared.resources.client, shared.resources.admin, pulsar_topic)
-    opened = PartitionLog(pulsar_topic, shared, bounds, is_compacted, predecessor)
+    opened = PartitionLog(pulsar_topic, shared, bounds, compaction, predecessor)
     if bounds.start_reader is not None:
         shared.readers.keep(opened.source, bounds.start_reader)
     opened.transactions.start_loading(opened.end_offset)

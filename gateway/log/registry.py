@@ -53,14 +53,14 @@ class LogRegistry:
     def __init__(
         self,
         shared: Shared,
-        is_compacted: Callable[[str], bool],
+        compaction: Callable[[str], int],
         leads: Callable[[str, int], bool] = lambda topic, partition: True,
     ) -> None:
-        """``is_compacted`` returns whether the topic of this name is compacted, as far as is known now; ``leads``,
-        whether this gateway leads the partition."""
+        """``compaction`` returns whether the topic of this name is compacted, as far as is known now: 0 if not,
+        otherwise a number that changes if it is not for a while. ``leads``, whether this gateway leads a partition."""
         self.shared = shared
         self._leads = leads
-        self._is_compacted = is_compacted
+        self._compaction = compaction
         self._logs: dict[Key, PartitionLog] = {}
         self._opening: dict[Key, _Opening] = {}
         self._unwanted: set[_Opening] = set()
@@ -123,7 +123,7 @@ class LogRegistry:
             if predecessor is not None:
                 await predecessor.close()  # its entries in flight are then in the log, or will never be
                 lost_producer = predecessor.writer.lost_producer
-            opened = await open_log(pulsar_topic, self.shared, partial(self._is_compacted, key[0]), lost_producer)
+            opened = await open_log(pulsar_topic, self.shared, partial(self._compaction, key[0]), lost_producer)
         opened.follows_leader = not opening.led
         opening.unwanted = opening.unwanted or (opened.follows_leader and self._leads(*key))
         try:

@@ -184,6 +184,8 @@ class TopicCatalog(KnownTopics):
     async def _altered(self, topic: Topic, configs: Mapping[str, str]) -> Topic:
         """Raises KafkaError INVALID_CONFIG."""
         altered = replace(topic, configs=configs, messages_only=await self._stays_messages_only(topic, configs))
+        if topic.has_compaction_keys and topic.compacts and not altered.compacts:
+            altered = replace(altered, compaction_ends=topic.compaction_ends + 1)
         if altered.compacts and not topic.compacts and not altered.messages_only:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,

@@ -28,6 +28,7 @@ from gateway.topics.topic import (
     Topic,
     read_topic,
     stored_configs,
+    stored_ends,
     topic_id,
 )
 from gateway.topics.topic_configs import DEFAULTS
@@ -134,10 +135,10 @@ class KnownTopics:
     def _is_old(self, topic: Topic) -> bool:
         return time.monotonic() - topic.loaded_at > self.max_age_s
 
-    def is_compacted(self, name: str) -> bool:
-        """Whether the topic is compacted, according to the cache."""
+    def compaction(self, name: str) -> int:
+        """0 if the topic is not compacted, as far as is known; otherwise a number that changes if that has ended."""
         topic = self._topics.get(name)
-        return topic is not None and topic.compacts
+        return 0 if topic is None or not topic.compacts else 1 + topic.compaction_ends
 
     def cached_name(self, topic_id: uuid.UUID | None) -> str | None:
         return None if topic_id is None else self._by_id.get(topic_id)
@@ -290,6 +291,7 @@ class KnownTopics:
             name, pulsar_name, topic_id(properties.get(TOPIC_ID), pulsar_name), max(1, partitions),
             partitions > 0, stored_configs(pulsar_name, properties), time.monotonic(), self._defaults,
             MESSAGES_ONLY in properties, HAS_TRANSACTIONS in properties, COMPACTION_KEYS in properties,
+            stored_ends(properties),
         )  # fmt: skip
 
     def _gone(self, name: str) -> None:

@@ -27,6 +27,9 @@ no key."""
 COMPACTION_KEYS = "kafka.compaction.keys"
 """Property of a topic that was compacted when its first transaction began. From then on, each message has a compaction
 key of its own (`message_entry`), and the gateway chooses the messages that Pulsar's compaction removes."""
+COMPACTION_ENDS = "kafka.compaction.ends"
+"""Property: how often a topic with compaction keys was no longer compacted. What Pulsar had removed is there again,
+also if the topic is compacted again before all gateways have seen the change."""
 
 log = structlog.get_logger()
 
@@ -48,6 +51,7 @@ class Topic:
     has_transactions: bool = False
     has_compaction_keys: bool = False
     """Each new message has a key of its own for Pulsar's compaction."""
+    compaction_ends: int = 0
     writes_messages: bool = field(init=False, compare=False)
     """Each record becomes a separate Pulsar message (``entry.format=pulsar``)."""
     compacts: bool = field(init=False, compare=False)
@@ -67,6 +71,7 @@ class Topic:
         """The properties that a change of configurations writes."""
         found = config_properties(self.configs, messages_only=self.messages_only)
         found |= {HAS_TRANSACTIONS: "true"} if self.has_transactions else {}
+        found |= {COMPACTION_ENDS: str(self.compaction_ends)} if self.compaction_ends else {}
         return found | {COMPACTION_KEYS: "true"} if self.has_compaction_keys else found
 
 
@@ -95,6 +100,13 @@ def stored_configs(pulsar_name: str, properties: Mapping[str, str]) -> Mapping[s
     if unusable:
         log.warning("properties of a topic are no configurations", topic=pulsar_name, configs=unusable)
     return configs
+
+
+def stored_ends(properties: Mapping[str, str]) -> int:
+    try:
+        return max(0, int(properties.get(COMPACTION_ENDS, "0")))
+    except ValueError:
+        return 0
 
 
 def topic_id(stored: str | None, pulsar_name: str) -> uuid.UUID:

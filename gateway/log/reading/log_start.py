@@ -38,7 +38,7 @@ class LogStart:
         end: LogEnd[Any],
         tail: LogTail,
         waiters: Waiters,
-        is_compacted: Callable[[], bool],
+        compaction: Callable[[], int],
     ) -> None:
         self.offset = bounds.start_offset
         self.at_first_entry = bounds.starts_at_first_entry
@@ -47,7 +47,7 @@ class LogStart:
         self._end = end
         self._tail = tail
         self._waiters = waiters
-        self._is_compacted = is_compacted
+        self._compaction = compaction
         self._search = StartSearch(resources.client, resources.admin, pulsar_topic, bounds.first)
         self._checked = bounds.asked_at
         self._deleting = asyncio.Lock()
@@ -71,7 +71,7 @@ class LogStart:
 
     async def _look(self) -> None:
         asked_at = time.monotonic()
-        if self._is_compacted():
+        if self._compaction():
             await self._forget_compacted()
         end_offset = self._end.next_offset  # entries written during the search are not found, and must stay readable
         found = await self._search.run()

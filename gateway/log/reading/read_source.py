@@ -20,7 +20,7 @@ class ReadSource:
         start: LogStart,
         end: LogEnd[Any],
         waiters: Waiters,
-        is_compacted: Callable[[], bool],
+        compaction: Callable[[], int],
     ) -> None:
         self.pulsar_topic = pulsar_topic
         self.start = start
@@ -28,7 +28,7 @@ class ReadSource:
         self.closed = False
         """Whether a new log will replace this one."""
         self._end = end
-        self._is_compacted = is_compacted
+        self._compaction = compaction
 
     @property
     def end_offset(self) -> int:
@@ -42,4 +42,4 @@ class ReadSource:
     @property
     def compacted(self) -> bool:
         """Whether older data is read as Pulsar's compaction left it. Clients may change this at any time."""
-        return self._is_compacted()
+        return self._compaction() != 0

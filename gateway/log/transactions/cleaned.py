@@ -82,24 +82,28 @@ async def write_cleaned(resources: Resources, topic: str, checkpoint: Checkpoint
 class CleanedPlace:
     """How far one log was cleaned, as far as this gateway knows."""
 
-    def __init__(self, resources: Resources, topic: str, is_compacted: Callable[[], bool]) -> None:
+    def __init__(self, resources: Resources, topic: str, compaction: Callable[[], int]) -> None:
         self._resources = resources
         self._topic = topic
-        self._is_compacted = is_compacted
+        self._compaction = compaction
         self.forget()
 
     def forget(self) -> None:
-        self.compacted = self._is_compacted()
-        """Whether readers got the compacted log at that time."""
+        self._period = self._compaction()
+        """0 if readers did not get the compacted log at that time."""
         self._found = Cleaned()
         self._looked = False
         self._is_lost = False
 
     @property
     def is_outdated(self) -> bool:
-        """Readers get other entries than before: the topic has become compacted, or is no longer, or the compacted log
-        was lost."""
-        return self._is_lost or self.compacted != self._is_compacted()
+        """Readers get other entries than before: the topic has become compacted, or was not for a while, or the
+        compacted log was lost."""
+        return self._is_lost or self._period != self._compaction()
+
+    @property
+    def compacted(self) -> bool:
+        return self._period != 0
 
     @property
     def place(self) -> Checkpoint | None:

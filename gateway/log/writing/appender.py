@@ -66,14 +66,14 @@ class Appender:
         may_send_idempotent: Callable[[], bool],
         listener: AppendListener,
         predecessor: Producer | None = None,
-        is_compacted: Callable[[], bool] = lambda: False,
+        compaction: Callable[[], int] = lambda: 0,
     ) -> None:
         """``may_send_idempotent`` returns True while no other gateway can have become the leader."""
         self._limits = limits
         self._metrics = metrics
         self._may_send_idempotent = may_send_idempotent
         self._listener = listener
-        self._is_compacted = is_compacted
+        self._compaction = compaction
         self._max_entry_bytes = limits.append_max_entry_bytes
         """Batches that share an entry have at most this size together."""
         self._queue: list[PendingBatch] = []
@@ -260,7 +260,7 @@ class Appender:
         data: Buffer = group[0].data if len(group) == 1 else bytearray().join([batch.data for batch in group])
         sent = SentEntry(group, data)
         try:
-            payload, fields = _encoded(group, data, self._is_compacted)
+            payload, fields = _encoded(group, data, self._compaction)
             if self.next_tag is not None:
                 room = self.producer.max_message_bytes - METADATA_BYTES - len(payload)
                 if sent.is_removal:  # compaction takes it, and would take the checkpoint with it
@@ -365,7 +365,7 @@ def _alike(batch: PendingBatch, other: PendingBatch) -> bool:
     return (batch.messages is None) == (other.messages is None)
 
 
-def _encoded(group: list[PendingBatch], data: Buffer, is_compacted: Callable[[], bool]) -> tuple[Buffer, bytes]:
+def _encoded(group: list[PendingBatch], data: Buffer, compaction: Callable[[], int]) -> tuple[Buffer, bytes]:
     """The payload of an entry, and the fields of its metadata."""
     first = group[0].messages
     if first is None:
@@ -373,5 +373,5 @@ def _encoded(group: list[PendingBatch], data: Buffer, is_compacted: Callable[[],
     if isinstance(first, EncodedEntry):
         return first
     messages = [(parse_header(batch.data), batch.messages) for batch in group if isinstance(batch.messages, bytes)]
-    return encode_entry(messages, compacted=is_compacted())
+    return encode_entry(messages, compacted=compaction() != 0)
 

@@ -45,7 +45,7 @@ class LogWriter:
         on_resolved: Callable[[list[Resolved[SentEntry]]], None],
         predecessor: Producer | None,
         names: WriterNames,
-        is_compacted: Callable[[], bool],
+        compaction: Callable[[], int],
     ) -> None:
         """``on_resolved`` gets the entries whose offsets a receipt has made known; some wait for others' entries.
 
@@ -57,7 +57,7 @@ class LogWriter:
         self._read_what_others_sent = read_what_others_sent
         self._on_resolved = on_resolved
         self._appender = Appender(
-            resources.limits, resources.metrics, may_send_idempotent, self, predecessor, is_compacted
+            resources.limits, resources.metrics, may_send_idempotent, self, predecessor, compaction
         )
         self._supply = ProducerSupply(
             pulsar_topic, resources.client, resources.writing_turns, self._appender, self._resolve_in_flight, names

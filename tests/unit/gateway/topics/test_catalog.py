@@ -12,7 +12,7 @@ from gateway.pulsar.admin.http import AdminError
 from gateway.pulsar.admin.topics import TopicPolicy
 from gateway.pulsar.errors import PulsarError
 from gateway.topics import catalog
-from gateway.topics.topic import COMPACTION_KEYS, MESSAGES_ONLY, Topic
+from gateway.topics.topic import COMPACTION_ENDS, COMPACTION_KEYS, MESSAGES_ONLY, Topic
 from gateway.topics.topic_policies import OUT_OF_REACH_BYTES
 from protocol.kafka.errors import ErrorCode
 from tests.unit.event_loop import let_callbacks_run
@@ -430,3 +430,29 @@ async def test_a_topic_that_two_clients_create_exists_when_the_second_is_refused
     first, found = await asyncio.gather(scene.catalog.create("b", 2, {}), second())
     assert found is not None
     assert found.topic_id == first.topic_id
+
+
+async def test_all_see_that_a_topic_was_not_compacted_for_a_while(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two changes may follow each other quickly."""
+    monkeypatch.setattr(catalog, "POLICY_REACHES_ALL_S", 0)
+    assert scene.catalog.compaction("a") == 0
+    await scene.alter(cleanup_policy="compact")
+    await scene.catalog.begin_transactions("a")
+    another = scene.another_catalog()
+    await another.get("a", fresh=True)
+    before = another.compaction("a")
+    assert before > 0
+    await scene.alter(segment_bytes="1000")
+    for policy in ("delete", "compact"):
+        await scene.alter(cleanup_policy=policy)
+    assert scene.catalog.compaction("a") not in {0, before}
+    await another.get("a", fresh=True)
+    assert another.compaction("a") == scene.catalog.compaction("a")
+
+
+async def test_a_property_that_is_no_number_of_changes_does_no_harm(scene: Scene) -> None:
+    scene.pulsar.properties["persistent://t/n/a"] |= {COMPACTION_ENDS: "many", "kafka.config.cleanup.policy": "compact"}
+    await scene.catalog.get("a", fresh=True)
+    assert scene.catalog.compaction("a") == 1

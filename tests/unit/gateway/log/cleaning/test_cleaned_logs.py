@@ -196,6 +196,22 @@ async def test_a_topic_that_is_not_compacted_any_more_is_read_whole_again(no_set
                 assert list(log.transactions.open) == [3]
 
 
+async def test_a_topic_that_was_not_compacted_for_a_while_unseen(no_settling: None) -> None:
+    """The same: the compacted log is lost, and the property says so, but nobody reads that for each fetch."""
+    scene = await scene_with_transactions()
+    cleaned, resources = scene.topic.entries[5][0], shared_on(scene.topic).resources
+    await write_cleaned(resources, "topic", Checkpoint(cleaned, 6, {}, before=cleaned))
+    compacted_away(scene, 0, 1, 2, 3, 4, 5)
+    await scene.lead()
+    async with asyncio.timeout(5):
+        await scene.log.transactions.prepare_to_read(0)
+        assert await decided(scene.log) == (6, [])
+        scene.topic.compacted_away.clear()
+        scene.compacted = 2
+        await scene.log.transactions.prepare_to_read(0)
+        assert await decided(scene.log) == (6, [(2, 2), (1, 4)])
+
+
 async def test_readers_begin_anew_when_aborted_records_in_memory_are_no_longer_named(no_settling: None) -> None:
     scene = TransactionScene()
     scene.compacted = True

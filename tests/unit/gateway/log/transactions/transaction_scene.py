@@ -43,7 +43,7 @@ class TransactionScene:
         self.limits: Limits | None = None
         self.leads = True
         """No other gateway can be the leader."""
-        self.compacted = False
+        self.compacted: int = False
         self.sequences: dict[tuple[int, int], int] = {}
         self.log: PartitionLog
         self.everything: list[tuple[bytes, int]] = []
