@@ -41,6 +41,8 @@ class Replication(NamedTuple):
     is_replicated: bool = False
     transactions_after: Position | None = None
     """Behind this entry may be transactions that no flag shows; None if there are none up to the last entry."""
+    has_several_sources: bool = False
+    """Several other clusters copy into the log, and what was read of it in vain is noted."""
 
 
 async def find_replication(
@@ -49,21 +51,24 @@ async def find_replication(
     """``entry`` is the last one; None if readers do not get it. Raises PulsarError and TimeoutError."""
     if flagged_position(held.properties) is not None:
         return Replication(has_replicators(held))
+    shown = Replication(is_replicated=True, has_several_sources=_count_replicators(held) > 1)
     known = None if entry is None else none_up_to(entry)
     if known is not None:
         is_whole = last == known._replace(entry_id=known.entry_id + 1)
-        return Replication(is_replicated=True, transactions_after=None if is_whole else known)
+        return shown._replace(transactions_after=None if is_whole else known)
     is_copy = entry is not None and entry.metadata.HasField("replicated_from")
     if not is_copy and not has_replicators(held):
         return Replication()
     if entry is not None and shows_transactions(entry):
-        return Replication(is_replicated=True, transactions_after=FROM_THE_START)
-    noted, has_one_source = noted_none_up_to(held.properties), _count_replicators(held) <= 1
-    shows_none = entry is not None and is_copy and holds_batches(entry) and has_one_source
-    if shows_none or (noted is not None and noted >= last):
-        return Replication(is_replicated=True)
-    found = await _found_before(client, admin, topic, last, noted, None if has_one_source else FROM_THE_START)
-    return Replication(is_replicated=True, transactions_after=found)
+        return shown._replace(transactions_after=FROM_THE_START)
+    if shown.has_several_sources:
+        noted = noted_none_up_to(held.properties)
+        found = await _found_before(client, admin, topic, last, noted, FROM_THE_START)
+    elif entry is not None and is_copy and holds_batches(entry):  # of a log without transactions
+        found = None
+    else:
+        found = await _found_before(client, admin, topic, last, None, None)
+    return shown._replace(transactions_after=found)
 
 
 async def find_in_compacted(

@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 
@@ -65,3 +66,9 @@ class AbortedList:
                 yield self[number]
             if self._values[WIDTH * number + _STABLE] >= upper_offset:  # later aborted ones began after the range
                 return
+
+
+def in_order(aborted: Sequence[AbortedTransaction]) -> list[AbortedTransaction]:
+    """Each once, in the order of their beginnings. Two checkpoints may have the same one, the later one in full."""
+    found = {(each.producer_id, each.first_offset): each for each in aborted}
+    return sorted(found.values(), key=attrgetter("first_offset"))

@@ -9,6 +9,9 @@ from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun
 from gateway.pulsar.position import Position
 
+NOTED_EVERY = 10_000
+"""So many entries another gateway may have to read in vain: it takes about as long as to note that it need not."""
+
 
 class Flag:
     def __init__(
@@ -22,13 +25,17 @@ class Flag:
         self._last_before = last_before
         self._on_found = on_found
         self._writing = SharedRun(self._find_or_write)
+        self.notes = False
+        """It is noted how far the log was read in vain, until there is a transaction."""
         self._none_up_to: Position | None = None
+        self._passed = 0
         self._noting = SharedRun(self._note)
 
     def found(self, position: Position | None) -> None:
         """Take the position that was read; None if there is no flag."""
         if position is None:
             return
+        self.notes = False
         is_new, self.position = self.position is None, position
         if is_new:
             self._on_found()
@@ -45,13 +52,21 @@ class Flag:
 
     def start_writing(self) -> None:
         """Write it if it is not known. Nobody waits for that."""
+        self.notes = False
         if self.position is None:
             self._writing.start()
 
     def note_none(self, last: Position) -> None:
         """All was read up to this entry, and there are none: no other gateway need read it. Nobody waits for that."""
-        self._none_up_to = last
-        self._noting.start()
+        if self.notes:
+            self._none_up_to = last
+            self._noting.start()
+
+    def passed(self, entry: Position) -> None:
+        """The same, for an entry that follows. Few of them are noted."""
+        self._passed += 1
+        if self._passed % NOTED_EVERY == 0:
+            self.note_none(entry)
 
     def close(self) -> None:
         self._writing.cancel()
@@ -65,7 +80,7 @@ class Flag:
         self.found(position or last)
 
     async def _note(self) -> None:
-        if self._none_up_to is not None:
+        if self.notes and self._none_up_to is not None:
             await write_none_up_to(self._resources.admin, self._topic, self._none_up_to)
 
     async def _read(self) -> Position | None:

@@ -10,9 +10,8 @@ What the leader may append: `transactional_writes`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import structlog
@@ -27,7 +26,7 @@ from gateway.log.reading.log_start import LogStart
 from gateway.log.reading.waiters import Waiters
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun, outcome_of
-from gateway.log.transactions.aborted_list import AbortedTransaction
+from gateway.log.transactions.aborted_list import AbortedTransaction, in_order
 from gateway.log.transactions.checkpoint import NO_ENTRY, Checkpoint, MalformedCheckpointError
 from gateway.log.transactions.checkpoints import KEPT_EVERY, NextTag, Tag, keep, read_checkpoint
 from gateway.log.transactions.cleaned import CleanedPlace
@@ -89,6 +88,7 @@ class LogTransactions:
         self._written = 0
         self._keeping = SharedRun(self._keep_newest)
         self._drop_cached = drop_cached
+        self._flag.notes = bounds.replication.has_several_sources
         self._flag.found(bounds.flag)
         if bounds.replication.is_replicated:
             self.replicated()
@@ -136,7 +136,7 @@ class LogTransactions:
         found = self.prefix.state.aborted_between(max(fetch_offset, from_offset), upper_offset)
         if max(fetch_offset, self._start.offset) >= from_offset:
             return found
-        return _in_order(self.prefix.past.between(max(fetch_offset, self._start.offset), upper_offset) + found)
+        return in_order(self.prefix.past.between(max(fetch_offset, self._start.offset), upper_offset) + found)
 
     async def read_aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """As ``aborted_between``, for any range. Raises PulsarError, KafkaError and TimeoutError."""
@@ -146,7 +146,7 @@ class LogTransactions:
             upper_offset = min(self.known_to(from_offset), to_offset)
             found += self.aborted_between(from_offset, upper_offset)
             from_offset = upper_offset
-        return _in_order(found)
+        return in_order(found)
 
     def of_producer(self, producer_id: int) -> OpenTransaction | None:
         """The producer's open transaction. Valid only if ``loaded``."""
@@ -195,6 +195,8 @@ class LogTransactions:
         self._next_offset = next_offset
         if self.loaded:
             self.prefix.position = position
+            if self._flag.notes:
+                self._flag.passed(position)
         if data is not None and (events := events_of(data, base_offset)):
             of_entry = EntryEvents(position, next_offset, events)
             if self.loaded:
@@ -371,7 +373,7 @@ class LogTransactions:
                     prefix.take(entry)
                 prefix.position, self.loaded = max(last, self._end.last), True
                 self._may_lack_some = False
-                if was_read and self.are_absent:
+                if was_read:
                     self._flag.note_none(last)
 
     async def _may_hold_transactions(self) -> bool:
@@ -394,9 +396,3 @@ class LogTransactions:
             self._loading.cancel()
         self._flag.close()
         self._keeping.cancel()
-
-
-def _in_order(aborted: Sequence[AbortedTransaction]) -> list[AbortedTransaction]:
-    """Each once, in the order of their beginnings. Two checkpoints may have the same one, the later one in full."""
-    found = {(each.producer_id, each.first_offset): each for each in aborted}
-    return sorted(found.values(), key=attrgetter("first_offset"))

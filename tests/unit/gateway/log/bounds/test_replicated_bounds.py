@@ -136,29 +136,21 @@ async def test_a_position_that_pulsar_cannot_have_says_nothing(topic: FakeTopic)
 async def test_a_copy_says_nothing_about_a_third_cluster(topic: FakeTopic) -> None:
     """What is known was read by gateways of this cluster: a property says how far, or one of their last entries."""
     topic.cursors = [REPLICATOR, "pulsar.repl.third"]
+    several = ABSENT._replace(has_several_sources=True)
     for _ in range(6):
         write(topic, is_copy=True)
-    assert await replication(topic) == ABSENT._replace(transactions_after=FROM_THE_START)
+    assert await replication(topic) == several._replace(transactions_after=FROM_THE_START)
     told = {"3:0": Position(3, 0), "3:2": None, "3:5": None, "9:9": None, "nonsense": FROM_THE_START}
     for noted, found in told.items():
         topic.properties[NONE_UP_TO] = noted
-        assert await replication(topic) == ABSENT._replace(transactions_after=found), noted
+        assert await replication(topic) == several._replace(transactions_after=found), noted
     topic.properties[NONE_UP_TO] = "3:0"
     write(topic, known="2:7")
     write(topic, is_copy=True)
     write(topic, is_copy=True)
-    assert await replication(topic) == ABSENT._replace(transactions_after=Position(3, 0))
+    assert await replication(topic) == several._replace(transactions_after=Position(3, 0))
     topic.cursors = [REPLICATOR]
     assert await replication(topic) == ABSENT
-
-
-async def test_native_messages_behind_what_was_read(topic: FakeTopic) -> None:
-    """The property tells also what is before the messages that are looked at."""
-    for _ in range(6):
-        write(topic, native=True)
-    assert await replication(topic) == ABSENT
-    topic.properties[NONE_UP_TO] = "3:0"
-    assert await replication(topic) == ABSENT._replace(transactions_after=Position(3, 0))
 
 
 async def test_a_gateway_that_had_read_nothing(topic: FakeTopic) -> None:
