@@ -306,7 +306,7 @@ async def test_two_fetches_of_a_forwarding_gateway(both: Fetches) -> None:
         wait: dict[str, Any] = {"max_wait_ms": 30_000}
         found = await way.answers(one(12, 0, **wait))
         first, second = one(12, END, **wait), fetch(12, {TOPIC: [part(END + 3, index=1)]}, max_wait_ms=1_000)
-        way.client.ask(first + second + one(12, END + 3, **wait) + one(12, 3, **wait))
+        way.client.ask(first + second + one(12, END + 3, max_wait_ms=500) + one(12, 3, **wait))
         await way.scene.run()
         producer.ask(produce(batch()))
         await way.scene.until_answered([producer, way.client])
