@@ -361,11 +361,19 @@ class TransactionCoordinator:
             return DescribedTransaction(error or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
         return administration.describe(entry)
 
-    def list_transactions(self, request: ListTransactionsRequest, now_ms: int) -> ListTransactionsResponse:
+    def transactional_ids(self) -> list[str]:
+        return [*self._ids]
+
+    def list_transactions(
+        self, request: ListTransactionsRequest, now_ms: int, among: Iterable[str] | None = None
+    ) -> ListTransactionsResponse:
+        """`among`: only those of these ids."""
         error = self._phase.error
         if error:
             return ListTransactionsResponse(error)
-        return administration.list_transactions(self._ids.values(), request, now_ms)
+        names = self._ids if among is None else among
+        entries = (entry for name in names if (entry := self._ids.get(name)) is not None)
+        return administration.list_transactions(entries, request, now_ms)
 
     # --- Errors
 

@@ -25,6 +25,7 @@ from coordinator.transaction.coordinator import TransactionCoordinator
 from coordinator.transaction.messages import ListTransactionsRequest as ListRequest
 from coordinator.transaction.states import PREPARED, TransactionState
 from gateway.coordination.partition.coordinators import Coordinators
+from gateway.coordination.transactions.listing import list_transactions
 from gateway.fleet.peers import PeerLostError, Peers
 from gateway.fleet.view import FleetView
 from gateway.log.registry import LogRegistry
@@ -185,7 +186,7 @@ class Reconciliation:
 
     async def _known_to(self, member: Member, producer_ids: Collection[int]) -> set[tuple[int, TopicPartition]]:
         if member.node_id == self._fleet.node_id:
-            return self._known_here(producer_ids)
+            return await self._known_here(producer_ids)
         try:
             listed = await self._peers.ask(
                 member, 0, ListTransactionsRequest(producer_id_filters=[*producer_ids]), ListTransactionsResponse,
@@ -209,7 +210,7 @@ class Reconciliation:
                 }
         return known
 
-    def _known_here(self, producer_ids: Collection[int]) -> set[tuple[int, TopicPartition]]:
+    async def _known_here(self, producer_ids: Collection[int]) -> set[tuple[int, TopicPartition]]:
         asked = ListRequest(frozenset(producer_ids))
         if not self._coordinators.partitions:
             raise _Unknown("the coordinators are not ready")
@@ -217,7 +218,7 @@ class Reconciliation:
         for number, partition in enumerate(self._coordinators.partitions):
             if not self._coordinators.leads(number):
                 continue
-            listed = partition.run(lambda coordinator, now_ms: coordinator.list_transactions(asked, now_ms))
+            listed = await list_transactions(partition, asked)
             if listed.error:
                 raise _Unknown(f"partition {number}: {listed.error.name}")
             for each in listed.transactions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from coordinator.topic_regex import InvalidRegexError
@@ -10,6 +9,7 @@ from coordinator.transaction import messages
 from coordinator.transaction.administration import STATE_NAMES
 from gateway.coordination.expressions import Expression
 from gateway.coordination.partition.coordinators import retriable_error
+from gateway.coordination.transactions.listing import list_transactions
 from gateway.fan_out import sliced
 from gateway.requests.call import Call
 from gateway.requests.repeated import distinct_of
@@ -38,7 +38,7 @@ async def handle(call: Call[ListTransactionsRequest]) -> ListTransactionsRespons
     for number, partition in enumerate(coordinators.partitions):
         if not coordinators.leads(number):
             continue
-        listed = partition.run(lambda coordinator, now_ms: coordinator.list_transactions(asked, now_ms))
+        listed = await list_transactions(partition, asked)
         if listed.error:
             return ListTransactionsResponse(error_code=retriable_error(listed.error))
         try:
@@ -49,7 +49,6 @@ async def handle(call: Call[ListTransactionsRequest]) -> ListTransactionsRespons
             _Row(transactional_id=each.transactional_id, producer_id=each.producer_id, transaction_state=each.state)
             async for each in sliced(found)
         ]
-        await asyncio.sleep(0)
     return response
 
 

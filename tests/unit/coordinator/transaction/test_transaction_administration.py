@@ -133,6 +133,9 @@ def test_lists() -> None:
     assert listed(h, states=frozenset({"ongoing"})) == []
     assert listed(h, longer_than_ms=0) == ["old", "empty"]
     assert listed(h, longer_than_ms=1_000) == ["empty"]
+    among = h.coordinator.list_transactions(ListTransactionsRequest(), h.now_ms, ["young", "gone"])
+    assert [each.transactional_id for each in among.transactions] == ["young"]
+    assert h.coordinator.transactional_ids() == ["old", "young", "empty"]
 
 
 def test_filters_that_are_wrong() -> None:

@@ -75,11 +75,16 @@ class OwnCoordinator:
         self.error = ErrorCode.NONE
         self.open: dict[str, DescribedTransaction] = {}
 
-    def list_transactions(self, request: ListTransactionsRequest, now_ms: int) -> ListTransactionsResponse:
+    def transactional_ids(self) -> list[str]:
+        return [*self.open]
+
+    def list_transactions(
+        self, request: ListTransactionsRequest, now_ms: int, among: Iterable[str]
+    ) -> ListTransactionsResponse:
         found = [
             ListedTransaction(name, each.producer.id, each.state)
-            for name, each in self.open.items()
-            if each.producer.id in request.producer_ids
+            for name in among
+            if (each := self.open.get(name)) is not None and each.producer.id in request.producer_ids
         ]
         return ListTransactionsResponse(self.error, (), found)
 
