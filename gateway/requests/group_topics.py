@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from gateway.fan_out import fan_out, sliced
+from gateway.fan_out import Slices, fan_out, sliced
 from gateway.observability.logs import SparseLog
 from gateway.pulsar.errors import PulsarError
 from gateway.requests.call import Call
@@ -66,7 +65,9 @@ async def _one_by_one(call: Call[Any], handle: Callable[[Call[Any]], Reply], par
     """An error of a whole part is that of the request; the client retries then."""
     rows: dict[str, Any] = {}
     response: Any = None
+    slices = Slices()
     for part in parts:
+        await slices.pause()
         response = await handle(call.asking(replace(call.request, topics=part))).result()
         if getattr(response, "error_code", 0):
             return Reply(response)
@@ -74,7 +75,6 @@ async def _one_by_one(call: Call[Any], handle: Callable[[Call[Any]], Reply], par
             known = rows.setdefault(topic.name, topic)
             if known is not topic:
                 known.partitions += topic.partitions
-        await asyncio.sleep(0)
     return Reply(replace(response, topics=[*rows.values()]))
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 
 from coordinator.group.coordinator import GroupCoordinator
 from coordinator.group.messages import ListedGroup
-from coordinator.slices import SLICE_UNITS
 from gateway.coordination.partition.coordinators import Coordinators, retriable_error
-from gateway.fan_out import sliced
+from gateway.fan_out import in_steps, sliced
 from protocol.kafka.errors import ErrorCode
 
 
@@ -23,14 +21,11 @@ async def list_groups(
     groups: list[ListedGroup] = []
     for number, partition in enumerate(coordinators.partitions):
         ids = partition.run(lambda coordinator, now_ms: coordinator.group_ids())
-        for start in range(0, len(ids) or 1, SLICE_UNITS):
-            some = ids[start : start + SLICE_UNITS]
+        async for some in in_steps(ids or [""]):  # also without groups: the coordinator may not serve
             listed = partition.run(
                 lambda coordinator, now_ms, some=some: coordinator.list_groups(states, types, some)  # type: ignore[misc]
             )
             groups.extend(listed.groups)
-            if some:
-                await asyncio.sleep(0)
             if listed.error and coordinators.leads(number):
                 error = retriable_error(listed.error)
                 break

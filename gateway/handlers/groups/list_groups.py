@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.coordination.groups.listing import list_groups
+from gateway.fan_out import sliced
 from gateway.requests.call import Call
 from protocol.kafka.messages.groups import ListGroupsRequest, ListGroupsResponse
 
@@ -23,6 +24,6 @@ async def handle(call: Call[ListGroupsRequest]) -> ListGroupsResponse:
                 group_state=group.state,
                 group_type=group.group_type,
             )
-            for group in groups
+            async for group in sliced(groups)
         ],
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.coordination.groups import listing
+from gateway import fan_out
 from gateway.coordination.groups.listing import list_groups
 from gateway.coordination.partition import coordinator_partition
 from gateway.pulsar.errors import ServiceNotReadyError
@@ -16,7 +16,7 @@ async def ids(scene: Scene) -> tuple[ErrorCode, set[str]]:
 
 
 async def test_lists_the_groups_of_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "SLICE_UNITS", 1)
+    monkeypatch.setattr(fan_out, "STEP_ITEMS", 1)
     async with group_scene(monkeypatch) as scene:
         topic = scene.catalog.add("t")
         names = {group_in(0), group_in(1)}
