@@ -56,6 +56,7 @@ from coordinator.group.migration import AnyGroup
 from coordinator.group.offsets.commands import CommitReply, DeleteGroupsReply, DeleteOffsetsReply, OffsetCommands
 from coordinator.group.offsets.group_offsets import GroupOffsets
 from coordinator.group.offsets.pending_offsets import PendingOffsets
+from coordinator.group.offsets.resumed_commits import WaitingCommit
 from coordinator.group.offsets.transactions import EndReply, OffsetTransactions, Verification
 from coordinator.group.ports import GroupTopicPartition, NewId, OffsetsListener, OwnTimes
 from coordinator.group.records.fields import MAX_CHARACTER_BYTES, MAX_STRING_BYTES
@@ -88,10 +89,13 @@ class GroupCoordinator:
         self._timers: Timers[TimerKey] = Timers()
         self._resumed_ms: int | None = None
         self._background = Background()
+        self._commits = Background()  # those that have waited: they do not wait for the other work, too
         self._members = Membership(config, own_times, log, self._timers, self._groups, topics, new_id)
         self._pending = PendingOffsets()
         self._offsets = OffsetCommands[AnyGroup](config, log, self._groups, self._pending, on_offsets_changed)
-        self._transactions = OffsetTransactions(log, self._pending, self._offsets_of, on_offsets_changed)
+        self._transactions = OffsetTransactions(
+            log, self._pending, self._offsets_of, on_offsets_changed, self._commits.start
+        )
         self._loader = Loader(log, self._transactions)
 
     # --- Lifecycle
@@ -130,10 +134,11 @@ class GroupCoordinator:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._background)
+        return bool(self._background) or bool(self._commits)
 
     def work(self) -> None:
         """Do a slice of the work over all groups."""
+        self._commits.step()
         self._background.step()
 
     def pause(self, now_ms: int) -> None:
@@ -162,7 +167,7 @@ class GroupCoordinator:
     def _on_timer(self, timer: TimerKey, now_ms: int) -> None:
         if timer.kind is TimerKind.OFFSET_EXPIRY:
             self._background.start(self._offsets.expire(now_ms))
-            self._transactions.expire(now_ms)
+            self._background.start(self._transactions.expire(now_ms))
             self._timers.set(_EXPIRY_TIMER, now_ms + self._config.offsets_retention_check_interval_ms)
         else:
             self._members.on_timer(timer, now_ms)
@@ -231,9 +236,10 @@ class GroupCoordinator:
     # --- Offsets
 
     def commit_offsets(self, request: CommitRequest, now_ms: int, reply: CommitReply) -> None:
-        if self._transactions.wait_for_end(
-            request.group_id, lambda now_ms: self.commit_offsets(request, now_ms, reply)
-        ):
+        commit = WaitingCommit(
+            request.group_id, len(request.offsets), lambda now_ms: self.commit_offsets(request, now_ms, reply)
+        )
+        if self._transactions.wait_for_end(commit):
             return
         try:
             error = self._status(request.group_id, may_be_unnamed=True)

@@ -15,6 +15,7 @@ from weakref import WeakSet
 from coordinator.group.messages import CommitResponse, EndOfTransaction, OpenTransaction, TransactionalCommitRequest
 from coordinator.group.offsets.group_offsets import GroupOffsets, offset_records, offsets_to_store
 from coordinator.group.offsets.pending_offsets import PendingOffsets, pending_records, removals
+from coordinator.group.offsets.resumed_commits import ResumedCommits, WaitingCommit
 from coordinator.group.ports import COMMIT_APPEND_ERRORS, OffsetsListener
 from coordinator.group.records.codec import encode_record
 from coordinator.group.records.offset_commit import OffsetCommitValue
@@ -27,6 +28,7 @@ from coordinator.group.records.transactional_offset import (
     TransactionalValue,
 )
 from coordinator.log import Log, Record
+from coordinator.slices import SliceCounter, Steps
 from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 
@@ -101,12 +103,13 @@ class _Ending:
     is_partial: bool = False
     """Some offsets stay pending: an append in flight decides about them, or this coordinator has resigned."""
     replies: list[EndReply] = field(default_factory=list)
-    waiting: list[Callable[[int], None]] = field(default_factory=list)
-    """Called with the current time after the end."""
+    waiting: list[WaitingCommit] = field(default_factory=list)
+    """They go on after the end."""
 
 
 class OffsetTransactions:
-    """`offsets_of` returns the offsets of a group, None if there is no such group."""
+    """`offsets_of` returns the offsets of a group, None if there is no such group. `start_commits` gets what is left of
+    the commits that have waited."""
 
     def __init__(
         self,
@@ -114,6 +117,7 @@ class OffsetTransactions:
         pending: PendingOffsets,
         offsets_of: Callable[[str], GroupOffsets | None],
         on_changed: OffsetsListener,
+        start_commits: Callable[[Steps], None],
     ) -> None:
         self._log = log
         self._pending = pending
@@ -121,6 +125,7 @@ class OffsetTransactions:
         self._on_changed = on_changed
         self._marker_epochs: dict[int, MarkerEpochValue] = {}
         self._endings: dict[int, _Ending] = {}
+        self._resumed = ResumedCommits(start_commits)
         self._verifications: WeakSet[Verification] = WeakSet()
         self._suspected: set[int] = set()
         """Producers whose transactions may be unknown to every coordinator."""
@@ -232,33 +237,44 @@ class OffsetTransactions:
         self._endings[marker.producer_id] = ending
         self._write_next_part(ending, now_ms)
 
-    def wait_for_end(self, group_id: str, then: Callable[[int], None]) -> bool:
-        """Whether the end of a transaction with offsets of the group is in flight; if so, `then` is called after it.
+    def wait_for_end(self, commit: WaitingCommit) -> bool:
+        """Whether the end of a transaction with offsets of the group is in flight; if so, the commit goes on after it.
 
         Until its outcome is known, it is not known which offsets a new commit supersedes.
         """
+        if self._resumed.wait(commit):
+            return True
         for ending in self._endings.values():
-            if group_id in ending.groups:
-                ending.waiting.append(then)
+            if commit.group_id in ending.groups:
+                ending.waiting.append(commit)
                 return True
         return False
 
-    def expire(self, now_ms: int) -> None:
+    def expire(self, now_ms: int) -> Steps:
         """Forget markers that are so old that no marker of an earlier coordinator is in flight. Lost tombstones do no
         harm."""
-        old = [
-            producer_id
-            for producer_id, value in self._marker_epochs.items()
-            if now_ms >= value.timestamp_ms + MARKER_EPOCH_LIFE_MS and producer_id not in self._endings
-        ]
-        for producer_id in old:
-            del self._marker_epochs[producer_id]
-        records = [encode_record(MarkerEpochKey(producer_id), None) for producer_id in old]
+        counter = SliceCounter()
+        old: list[int] = []
+        for producer_id in [*self._marker_epochs]:
+            value = self._marker_epochs.get(producer_id)
+            is_old = value is not None and now_ms >= value.timestamp_ms + MARKER_EPOCH_LIFE_MS
+            if is_old and producer_id not in self._endings:
+                del self._marker_epochs[producer_id]
+                old.append(producer_id)
+            if counter.is_full(1):
+                self._forget(old)
+                old = []
+                yield
+        self._forget(old)
+
+    def _forget(self, producer_ids: Collection[int]) -> None:
+        records = [encode_record(MarkerEpochKey(producer_id), None) for producer_id in producer_ids]
         if records:
             self._log.append(records, lambda error, now_ms: None, irrevocable=True)
 
     def resign(self) -> None:
         """Begin no further part of an end: the groups are not known here any more."""
+        self._resumed.resign()
         for ending in self._endings.values():
             if ending.left:
                 ending.left.clear()
@@ -351,8 +367,7 @@ class OffsetTransactions:
         del self._endings[ending.marker.producer_id]
         for reply in ending.replies:
             reply(ErrorCode.NOT_LEADER_OR_FOLLOWER if error or ending.is_partial else ErrorCode.NONE)
-        for then in ending.waiting:
-            then(now_ms)
+        self._resumed.resume(ending.waiting, now_ms)
 
 
 def _highest_ended_epoch(marker: EndOfTransaction) -> int:

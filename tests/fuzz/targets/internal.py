@@ -130,7 +130,7 @@ def check_record(data: bytes) -> str:
 def _loader() -> Loader:
     log = _Log()
     transactions = OffsetTransactions(
-        log, PendingOffsets(), lambda group_id: None, lambda group_id, offsets: None
+        log, PendingOffsets(), lambda group_id: None, lambda group_id, offsets: None, lambda steps: None
     )
     return Loader(log, transactions)
 

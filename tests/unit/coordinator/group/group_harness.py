@@ -125,10 +125,11 @@ class Harness:
         self.changes.append((group_id, dict(offsets)))
 
     def finish_all(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        while self.coordinator.has_work:
-            self.coordinator.work()
-        while self.log.waiting:
-            self.log.finish_one(self.now_ms, error)
+        while self.coordinator.has_work or self.log.waiting:
+            while self.coordinator.has_work:
+                self.coordinator.work()
+            if self.log.waiting:
+                self.log.finish_one(self.now_ms, error)
 
     def _after(self) -> None:
         while self.coordinator.has_work:

@@ -13,6 +13,7 @@ from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
 from coordinator.group.messages import DeleteOffsetsResponse, OffsetToCommit
 from coordinator.group.offsets import commands
 from coordinator.group.offsets import group_offsets as offsets
+from coordinator.group.offsets.transactions import MARKER_EPOCH_LIFE_MS
 from coordinator.timers import AT_ONCE
 from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
@@ -78,6 +79,19 @@ def test_expiry() -> None:
     assert sum(steps) == 2 * GROUPS
     assert max(steps) <= 2 * SLICE
     assert h.coordinator.group_ids() == []
+
+
+def test_old_markers() -> None:
+    h = Harness()
+    for number in range(GROUPS):
+        h.end_transaction(producer_id=number)
+    h.auto = False
+    h.now_ms += MARKER_EPOCH_LIFE_MS + CONFIG.offsets_retention_check_interval_ms
+    h.coordinator.tick(h.now_ms)
+    assert h.log.waiting == [], "the timer only starts it"
+    steps = [*records_by_step(h)]
+    assert sum(steps) == GROUPS
+    assert max(steps) <= SLICE
 
 
 def test_members_that_are_silent_at_the_same_time() -> None:
