@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 
 import structlog
@@ -368,13 +368,17 @@ class SecurityLog:
     async def take_snapshot(self) -> None:
         """Raises PulsarError and TimeoutError."""
         behind = self._read_up_to
-        messages = encode_snapshot(behind, self._state.records())
+        messages = await asyncio.to_thread(_snapshot, behind, self._state.records())  # ACLs may fill many megabytes
         async with asyncio.timeout(STALLED_S):
-            await self._write([encode_message(value, key=key) for key, value in messages])
+            await self._write(messages)
         self._bytes_since_snapshot = 0
-        size_bytes = sum(len(value) for _, value in messages)
+        size_bytes = sum(map(len, messages))
         taken = TakenSnapshot(behind, int(time.time() * 1000), size_bytes)
         await self._trimming_cursor.move(taken)
+
+
+def _snapshot(behind: Position, records: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    return [encode_message(value, key=key) for key, value in encode_snapshot(behind, records)]
 
 
 def _says_missing(error: Exception) -> bool:
