@@ -5,20 +5,28 @@ Static members come first, in the order of their instance ids, so a restart move
 """
 
 from collections.abc import Mapping, Sequence
+from heapq import merge
+from itertools import islice
 
 from coordinator.group.consumer.assignment import Assignment, MemberSpec, TopicId
+from coordinator.group.consumer.subscribers import subscribers_of
 
 
 def assign_range(members: Sequence[MemberSpec], partition_counts: Mapping[TopicId, int]) -> dict[str, Assignment]:
-    ordered = sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or m.member_id))
+    ordered = sorted(members, key=_order)
     assigned: dict[str, dict[TopicId, set[int]]] = {member.member_id: {} for member in ordered}
+    subscribers = subscribers_of(ordered)
     for topic_id, count in partition_counts.items():
-        subscribers = [member.member_id for member in ordered if topic_id in member.topics]
+        alike = [subscribers.members[number] for number in subscribers.of_topic.get(topic_id, ())]
+        quota, extras = divmod(count, sum(map(len, alike)) or 1)
         start = 0
-        for index, member_id in enumerate(subscribers):
-            quota, extras = divmod(count, len(subscribers))
+        # Without a quota, only the first ones get anything.
+        for index, member in enumerate(islice(merge(*alike, key=_order), None if quota else extras)):
             end = start + quota + (index < extras)
-            if start < end:
-                assigned[member_id][topic_id] = set(range(start, end))
+            assigned[member.member_id][topic_id] = set(range(start, end))
             start = end
     return dict(assigned)
+
+
+def _order(member: MemberSpec) -> tuple[bool, str]:
+    return member.instance_id is None, member.instance_id or member.member_id

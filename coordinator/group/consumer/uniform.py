@@ -9,6 +9,8 @@ product.
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 from coordinator.group.consumer.assignment import (
     Assignment,
@@ -18,21 +20,30 @@ from coordinator.group.consumer.assignment import (
     partitions_of,
     to_assignment,
 )
+from coordinator.group.consumer.subscribers import Subscribers, subscribers_of
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsRichComparison
 
 MAX_ROUNDS = 20
-"""Bounds the work for members with different subscriptions: each round looks at every topic. Seven are enough."""
+"""Bounds the work for members with different subscriptions: each round looks at all of them. Seven are enough."""
 
 _Owned = dict[str, list[TopicIdPartition]]
+_ByLoad = tuple[int, str]
+"""A member, and how many partitions it has."""
+Item = TypeVar("Item", bound="SupportsRichComparison")
 
 
 def assign_uniform(members: Sequence[MemberSpec], partition_counts: Mapping[TopicId, int]) -> dict[str, Assignment]:
     if not members:
         return {}
     owned = {member.member_id: _kept(member, partition_counts) for member in members}
-    if all(member.topics == members[0].topics for member in members):
-        _even_out_equals(owned, _free(owned, members[0].topics, partition_counts))
+    subscribers = subscribers_of(members)
+    free = _free(owned, subscribers.of_topic, partition_counts)
+    if len(subscribers.members) == 1:
+        _even_out_equals(owned, free)
     else:
-        owned = _by_subscription(owned, members, partition_counts)
+        owned = _by_subscription(owned, subscribers, free)
     return {member_id: to_assignment(partitions) for member_id, partitions in owned.items()}
 
 
@@ -44,7 +55,7 @@ def _kept(member: MemberSpec, partition_counts: Mapping[TopicId, int]) -> list[T
     ]
 
 
-def _free(owned: _Owned, topics: frozenset[TopicId], partition_counts: Mapping[TopicId, int]) -> list[TopicIdPartition]:
+def _free(owned: _Owned, topics: Iterable[TopicId], partition_counts: Mapping[TopicId, int]) -> list[TopicIdPartition]:
     taken = {partition for partitions in owned.values() for partition in partitions}
     every = ((topic_id, partition) for topic_id in sorted(topics) for partition in range(partition_counts[topic_id]))
     return [partition for partition in every if partition not in taken]
@@ -58,105 +69,128 @@ def _even_out_equals(owned: _Owned, free: list[TopicIdPartition]) -> None:
     for member_id, partitions in owned.items():
         free += partitions[quotas[member_id] :]
         del partitions[quotas[member_id] :]
+    start = 0
     for member_id, partitions in owned.items():
-        missing = quotas[member_id] - len(partitions)
-        partitions.extend(free[:missing])
-        del free[:missing]
+        end = start + quotas[member_id] - len(partitions)
+        partitions.extend(free[start:end])
+        start = end
 
 
-class _Holdings:
-    """The partitions that members hold, while they are given out and moved."""
+class _Alike:
+    """Members with the same subscription. The poorest one is found without a look at the others."""
 
-    def __init__(self, owned: _Owned) -> None:
-        self._owned = owned
-        self.load = {member_id: len(partitions) for member_id, partitions in owned.items()}
-        self._of_topic: dict[TopicId, dict[str, list[TopicIdPartition]]] = {}
-        for member_id, partitions in owned.items():
-            for partition in partitions:
-                self._held(partition[0], member_id).append(partition)
+    def __init__(self, member_ids: Iterable[str], load: Mapping[str, int]) -> None:
+        self._load = load
+        self._by_load = _heap((load[member_id], member_id) for member_id in member_ids)
+        """Also with loads that members do not have any more."""
 
-    def _held(self, topic_id: TopicId, member_id: str) -> list[TopicIdPartition]:
-        return self._of_topic.setdefault(topic_id, {}).setdefault(member_id, [])
+    def changed(self, member_id: str) -> None:
+        heapq.heappush(self._by_load, (self._load[member_id], member_id))
 
-    def holders(self, topic_id: TopicId) -> list[str]:
-        return [member_id for member_id, held in self._of_topic.get(topic_id, {}).items() if held]
-
-    def give(self, partition: TopicIdPartition, member_id: str) -> None:
-        self._held(partition[0], member_id).append(partition)
-        self.load[member_id] += 1
-
-    def move(self, topic_id: TopicId, giver: str, taker: str) -> bool:
-        """Move the partition that the giver got last. Returns whether it holds another one of the topic."""
-        held = self._held(topic_id, giver)
-        self.give(held.pop(), taker)
-        self.load[giver] -= 1
-        return bool(held)
-
-    def result(self) -> _Owned:
-        owned: _Owned = {member_id: [] for member_id in self._owned}
-        for of_topic in self._of_topic.values():
-            for member_id, held in of_topic.items():
-                owned[member_id] += held
-        return owned
+    def poorest(self) -> _ByLoad:
+        while self._load[self._by_load[0][1]] != self._by_load[0][0]:
+            heapq.heappop(self._by_load)
+        return self._by_load[0]
 
 
-def _by_subscription(
-    owned: _Owned, members: Sequence[MemberSpec], partition_counts: Mapping[TopicId, int]
-) -> _Owned:
+class _Loads:
+    """How many partitions members have, while they are given out and moved."""
+
+    def __init__(self, owned: _Owned, members: Sequence[Sequence[MemberSpec]]) -> None:
+        self.of = {member_id: len(partitions) for member_id, partitions in owned.items()}
+        self._alike = [_Alike([member.member_id for member in each], self.of) for each in members]
+        self._alike_of = {
+            member.member_id: alike for alike, each in zip(self._alike, members, strict=True) for member in each
+        }
+
+    def add(self, member_id: str, count: int) -> None:
+        self.of[member_id] += count
+        self._alike_of[member_id].changed(member_id)
+
+    def poorest(self, subscription: int) -> _ByLoad:
+        return self._alike[subscription].poorest()
+
+
+@dataclass
+class _Topics:
+    """Topics with the same subscribers: their partitions may change places."""
+
+    subscriptions: Sequence[int]
+    """Those of the subscribers."""
+    subscriber_count: int
+    held: _Owned = field(default_factory=dict)
+    free: list[TopicIdPartition] = field(default_factory=list)
+
+    def give_free(self, loads: _Loads) -> None:
+        """Each free partition goes to the subscriber that has the fewest."""
+        takers = self._takers(loads)
+        for partition in self.free:
+            self._give(partition, takers, loads)
+
+    def level(self, loads: _Loads) -> bool:
+        """Move partitions from the richest members to the poorest. Returns whether any were moved.
+
+        Who takes never gives: the poorest has one more at most than the next poorest. So only givers can have less than
+        `takers` says, and they stay as rich as the richest giver, or one poorer.
+        """
+        givers = _heap((-loads.of[member_id], member_id) for member_id, held in self.held.items() if held)
+        takers = self._takers(loads)
+        is_moved = False
+        while givers and -givers[0][0] >= takers[0][0][0] + 2:
+            giver = givers[0][1]
+            held = self.held[giver]
+            self._give(held.pop(), takers, loads)
+            loads.add(giver, -1)
+            if held:
+                heapq.heapreplace(givers, (-loads.of[giver], giver))
+            else:
+                heapq.heappop(givers)
+            is_moved = True
+        return is_moved
+
+    def _takers(self, loads: _Loads) -> list[tuple[_ByLoad, int]]:
+        """The poorest member of each subscription."""
+        return _heap((loads.poorest(each), each) for each in self.subscriptions)
+
+    def _give(self, partition: TopicIdPartition, takers: list[tuple[_ByLoad, int]], loads: _Loads) -> None:
+        """To the poorest, whose subscription has another poorest one then."""
+        (_, member_id), subscription = takers[0]
+        self.held.setdefault(member_id, []).append(partition)
+        loads.add(member_id, 1)
+        heapq.heapreplace(takers, (loads.poorest(subscription), subscription))
+
+
+def _by_subscription(owned: _Owned, subscribers: Subscribers, free: Iterable[TopicIdPartition]) -> _Owned:
     """Topics with few subscribers come first: their partitions have fewer places."""
-    subscribers: dict[TopicId, list[str]] = {}
-    for member in members:
-        for topic_id in member.topics:
-            subscribers.setdefault(topic_id, []).append(member.member_id)
-    topics = sorted(subscribers, key=lambda topic_id: (len(subscribers[topic_id]), topic_id))
-    holdings = _Holdings(owned)
-    _give_to_subscribers(holdings, topics, subscribers, _free(owned, frozenset(topics), partition_counts))
+    loads = _Loads(owned, subscribers.members)
+    topics = _topics_of(subscribers, owned, free)
+    for each in topics:
+        each.give_free(loads)
     for _ in range(MAX_ROUNDS):
-        moved = [topic_id for topic_id in topics if _level(topic_id, subscribers[topic_id], holdings)]
-        if not moved:
+        if sum(each.level(loads) for each in topics) == 0:
             break
-    return holdings.result()
+    result: _Owned = {member_id: [] for member_id in owned}
+    for each in topics:
+        for member_id, held in each.held.items():
+            result[member_id] += held
+    return result
 
 
-def _give_to_subscribers(
-    holdings: _Holdings, topics: Sequence[TopicId], subscribers: Mapping[TopicId, list[str]],
-    partitions: Iterable[TopicIdPartition],
-) -> None:  # fmt: skip
-    """Each free partition goes to the subscriber that has the fewest."""
-    free: dict[TopicId, list[TopicIdPartition]] = {}
-    for partition in partitions:
-        free.setdefault(partition[0], []).append(partition)
-    for topic_id in topics:
-        by_load = _heap((holdings.load[member_id], member_id) for member_id in subscribers[topic_id])
-        for partition in free.get(topic_id, ()):
-            load, member_id = by_load[0]
-            holdings.give(partition, member_id)
-            heapq.heapreplace(by_load, (load + 1, member_id))
+def _topics_of(subscribers: Subscribers, owned: _Owned, free: Iterable[TopicIdPartition]) -> list[_Topics]:
+    alike: dict[tuple[int, ...], _Topics] = {}
+    by_id: dict[TopicId, _Topics] = {}
+    for topic_id, subscriptions in sorted(subscribers.of_topic.items()):
+        count = sum(len(subscribers.members[each]) for each in subscriptions)
+        by_id[topic_id] = alike.setdefault(tuple(subscriptions), _Topics(subscriptions, count))
+    for member_id, partitions in owned.items():
+        for partition in partitions:
+            by_id[partition[0]].held.setdefault(member_id, []).append(partition)
+    for partition in free:
+        by_id[partition[0]].free.append(partition)
+    return sorted(alike.values(), key=lambda each: each.subscriber_count)
 
 
-def _level(topic_id: TopicId, subscribers: Sequence[str], holdings: _Holdings) -> bool:
-    """Move the topic's partitions from the richest members to the poorest. Returns whether any were moved.
-
-    Who takes never gives: the poorest has one more at most than the next poorest. So only givers can have less than
-    `takers` says, and they stay as rich as the richest giver, or one poorer.
-    """
-    load = holdings.load
-    givers = _heap((-load[member_id], member_id) for member_id in holdings.holders(topic_id))
-    poorest = min((load[member_id] for member_id in subscribers), default=0)
-    if not givers or -givers[0][0] < poorest + 2:
-        return False
-    takers = _heap((load[member_id], member_id) for member_id in subscribers)
-    while givers and -givers[0][0] >= takers[0][0] + 2:
-        giver, (least, taker) = givers[0][1], takers[0]
-        if holdings.move(topic_id, giver, taker):
-            heapq.heapreplace(givers, (-load[giver], giver))
-        else:
-            heapq.heappop(givers)
-        heapq.heapreplace(takers, (least + 1, taker))
-    return True
-
-
-def _heap(items: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+def _heap(items: Iterable[Item]) -> list[Item]:
     heap = list(items)
     heapq.heapify(heap)
     return heap

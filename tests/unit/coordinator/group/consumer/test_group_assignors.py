@@ -129,3 +129,32 @@ def test_more_members_than_partitions() -> None:
     for assign in (assign_range, assign_uniform):
         assert sorted(len(assignment) for assignment in assign(members, {T: 1}).values()) == [0, 0, 1]
     assert assign_uniform([], {}) == assign_range([], {}) == {}
+
+
+class Counted(str):
+    """Counts how often members are compared or looked up."""
+
+    __slots__ = ()
+    used = 0
+
+    def __hash__(self) -> int:
+        Counted.used += 1
+        return super().__hash__()
+
+    __eq__ = str.__eq__
+
+
+@pytest.mark.parametrize("assign", [assign_range, assign_uniform])
+@pytest.mark.parametrize("differ", [False, True])
+def test_the_work_grows_with_topics_and_members_and_not_with_their_product(assign: Assignor, differ: bool) -> None:
+    """The event loop waits for it: with 200 members and 20,000 topics it took a second."""
+    topics = [number.to_bytes(16, "big") for number in range(300)]
+    all_but_one = frozenset(topics[1:])
+    every = frozenset(topics)
+    members = [MemberSpec(Counted(f"m{number}"), None, every, {}) for number in range(100)]
+    if differ:
+        members[0] = replace(members[0], topics=all_but_one)
+    Counted.used = 0
+    result = assign(members, dict.fromkeys(topics, 1))
+    assert Counted.used < 30 * (len(topics) + len(members)) < len(topics) * len(members)
+    check(members, dict.fromkeys(topics, 1), result)
