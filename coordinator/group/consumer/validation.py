@@ -111,13 +111,20 @@ def check_names(group: ConsumerGroup, member_id: str, topics: frozenset[str]) ->
 def check_regex(
     group: ConsumerGroup, member_id: str, regex: str, matched: Collection[str], may_describe: MayDescribe
 ) -> None:
-    """The same for what the member's expression matches. A single one may match all topics of a large cluster."""
+    """The same for what the member's expression matches."""
     growth = _matched_growth(group, member_id, regex, len(matched))
-    if growth <= 0 or group.topic_count + growth <= max(MAX_NAMES_OF_GROUP, len(matched)):
+    if growth <= 0 or group.topic_count + growth <= _most_topics(group, len(matched)):
         return
-    growth += sum(map(may_describe, matched)) - len(matched)
-    if growth > 0 and group.topic_count + growth > MAX_NAMES_OF_GROUP:
+    describable = sum(map(may_describe, matched))
+    growth += describable - len(matched)
+    if growth > 0 and group.topic_count + growth > _most_topics(group, describable):
         raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, _TOO_MANY)
+
+
+def _most_topics(group: ConsumerGroup, count: int) -> int:
+    """An expression may match all topics of a large cluster, and so may another one, for which an application exchanges
+    it member by member. `count` is what the new one matches."""
+    return max(MAX_NAMES_OF_GROUP, 2 * max((count, *map(len, group.matches.values()))))
 
 
 def _matched_growth(group: ConsumerGroup, member_id: str, regex: str, count: int) -> int:

@@ -63,13 +63,14 @@ def test_what_expressions_match_counts_as_names(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(validation, "MAX_NAMES_OF_GROUP", 5)
     h = Harness()
     h.topics.counts = dict.fromkeys(NAMES, 1)
-    assert join(h, "m1", ".*") is ErrorCode.NONE
-    assert join(h, "m2", ".*") is ErrorCode.NONE, "what members have alike counts once"
-    assert join(h, "m3", "t|u") is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert join(h, "m3", "t|u", rights=Rights(lambda name: name == "t")) is ErrorCode.NONE
-    assert join(h, "m4", "", subscribed_topic_names=["x"]) is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert h.consumer_heartbeat("m3", -1).answer.error is ErrorCode.NONE
-    assert join(h, "m4", "v") is ErrorCode.NONE
+    assert join(h, "m1", "t|u") is ErrorCode.NONE
+    assert join(h, "m2", "t|u") is ErrorCode.NONE, "what members have alike counts once"
+    assert join(h, "m3", "t|v") is ErrorCode.NONE
+    assert join(h, "m4", "t|w") is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert join(h, "m4", "t|w", rights=Rights(lambda name: name == "t")) is ErrorCode.NONE
+    assert join(h, "m5", "", subscribed_topic_names=["x"]) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert h.consumer_heartbeat("m4", -1).answer.error is ErrorCode.NONE
+    assert join(h, "m5", "v") is ErrorCode.NONE
     group = h.coordinator._groups["g"]
     assert isinstance(group, ConsumerGroup) and group.topic_count == 5
 
@@ -84,6 +85,19 @@ def test_a_single_expression_may_match_all_topics_of_a_large_cluster(monkeypatch
     epoch = h.coordinator.describe_consumer_group("g").members[0].epoch
     changed = h.consumer_heartbeat("m1", epoch, subscribed_topic_regex=".+", owned={}).answer
     assert changed.error is ErrorCode.NONE, "the only member may have another one instead"
+
+
+def test_a_large_expression_is_exchanged_member_by_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "MAX_NAMES_OF_GROUP", 2)
+    h = Harness()
+    h.topics.counts = dict.fromkeys(NAMES, 1)
+    assert join(h, "m1", ".*") is join(h, "m2", ".*") is ErrorCode.NONE
+    assert join(h, "m3", ".+") is ErrorCode.NONE
+    assert join(h, "m4", ".{1,}") is ErrorCode.GROUP_MAX_SIZE_REACHED
+    for member in ("m1", "m2"):
+        h.consumer_heartbeat(member, -1)
+        assert join(h, member, ".+") is ErrorCode.NONE
+    assert join(h, "m4", ".{1,}") is ErrorCode.NONE
 
 
 def test_only_expressions_that_match_other_topics_are_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
