@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -103,7 +104,8 @@ async def test_sizes_are_estimated(handler: Any, kind: Any) -> None:
     )  # fmt: skip
     response = await handler.handle(call)
     size_bytes = len(b"".join(encode_response(kind, 1, 7, response)))
-    assert size_bytes * 2 / 3 < handler._bytes_of(response.groups[0]) < size_bytes * 4 / 3
+    described = Groups().describe_consumer_group("9") if handler is consumer_group_describe else response.groups[0]
+    assert size_bytes * 2 / 3 < handler._bytes_of(described) < size_bytes * 4 / 3
 
 
 async def test_rights_to_the_topics_of_members_are_looked_up_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,3 +124,27 @@ async def test_rights_to_the_topics_of_members_are_looked_up_in_slices(monkeypat
         await asyncio.sleep(0)
     assert turns > len(members)
     assert task.result().groups == answer.groups  # type: ignore[union-attr]
+
+
+async def test_assignments_of_very_many_topics_are_described_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single member may have tens of thousands of topics, each of which is a row, twice."""
+    monkeypatch.setattr(fan_out, "SLICE_S", 0.0)
+    names = {number.to_bytes(16, "big"): f"t{number}" for number in range(1_000)}
+    assigned = {topic_id: {2, 1} for topic_id in names}
+    member = replace(consumer("m"), assigned=assigned, target=assigned)
+    group = DescribedConsumerGroup(NONE, "g", "Stable", members=[member], topic_names=names)
+    call: Any = SimpleNamespace(
+        request=SimpleNamespace(group_ids=["g", "g"], include_authorized_operations=False), version=1,
+        cluster=SimpleNamespace(groups=SimpleNamespace(run=lambda group_id, ask: group)),
+        context=SimpleNamespace(policy=ALL_ALLOWED), count_error=lambda code: None,
+    )  # fmt: skip
+    task, turns = asyncio.create_task(consumer_group_describe.handle(call)), 0
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 2 * len(names) / fan_out.STEP_ITEMS
+    first, second = task.result().groups
+    assert first is second
+    assert [(row.topic_name, row.partitions) for row in first.members[0].target_assignment.topic_partitions] == [
+        (name, [1, 2]) for name in names.values()
+    ]
