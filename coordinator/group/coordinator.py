@@ -90,7 +90,9 @@ class GroupCoordinator:
         self._resumed_ms: int | None = None
         self._background = Background()
         self._commits = Background()  # those that have waited: they do not wait for the other work, too
-        self._members = Membership(config, own_times, log, self._timers, self._groups, topics, new_id)
+        self._members = Membership(
+            config, own_times, log, self._timers, self._groups, topics, new_id, self._background.start
+        )
         self._pending = PendingOffsets()
         self._offsets = OffsetCommands[AnyGroup](config, log, self._groups, self._pending, on_offsets_changed)
         self._transactions = OffsetTransactions(

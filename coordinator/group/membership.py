@@ -13,7 +13,6 @@ from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, NAME_B
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember
 from coordinator.group.consumer.messages import ConsumerHeartbeatReply, ConsumerHeartbeatRequest, Topics
 from coordinator.group.consumer.protocol import ConsumerProtocol
-from coordinator.group.consumer.validation import MAX_NAMES_OF_GROUP, has_record
 from coordinator.group.group import GroupProtocol, GroupType
 from coordinator.group.messages import (
     MAX_MEMBER_BYTES,
@@ -33,11 +32,11 @@ from coordinator.group.messages import (
     texts_bytes,
 )
 from coordinator.group.metadata_memory import MetadataMemory
-from coordinator.group.migration import AnyGroup, to_classic_group, to_consumer_group
+from coordinator.group.migration import AnyGroup, Upgrades, refusal_of, to_classic_group
 from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId, OwnTimes
-from coordinator.group.subscription import topics_of
 from coordinator.group.timer_keys import TimerKey
 from coordinator.log import Log
+from coordinator.slices import Steps
 from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
@@ -54,11 +53,13 @@ class Membership:
         groups: dict[str, AnyGroup],
         topics: Topics,
         new_id: NewId,
+        start: Callable[[Steps], None],
     ) -> None:
+        """`start` runs work in slices."""
         self._config = config
         self._log = log
         self._groups = groups
-        self._topics = topics
+        self._upgrades = Upgrades(log, topics, start)
         self._metadata = MetadataMemory(config.max_metadata_bytes, groups)
         self._classic = ClassicProtocol(config, log, timers, new_id)
         self._consumer = ConsumerProtocol(config, own_times, timers, topics, new_id, self._downgrade)
@@ -154,7 +155,7 @@ class Membership:
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply) -> None:
         """Raises RefusedError."""
         old = self._groups.get(request.group_id)
-        group = self._consumer_group(request)
+        group = self._consumer_group(request, now_ms)
         growth_bytes = 0 if group is old else group.metadata_bytes - (0 if old is None else old.metadata_bytes)
         if request.subscribed_topic_names is not None:
             topics = frozenset(request.subscribed_topic_names)
@@ -175,7 +176,7 @@ class Membership:
             self._protocols[old.type].replaced(old, now_ms)
             self._consumer.restart_timers(group, now_ms)
 
-    def _consumer_group(self, request: ConsumerHeartbeatRequest) -> ConsumerGroup:
+    def _consumer_group(self, request: ConsumerHeartbeatRequest, now_ms: int) -> ConsumerGroup:
         """Creates the joining member's group if it does not exist, also in place of a classic group without members.
 
         Raises RefusedError.
@@ -184,7 +185,7 @@ class Membership:
         if old is not None and old.type is GroupType.CONSUMER:
             return old
         if old is not None and not old.is_empty:
-            return self._upgraded(old, request)
+            return self._upgraded(old, request, now_ms)
         if request.member_epoch != JOIN_EPOCH:
             raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
         group = ConsumerGroup(request.group_id, self._log)
@@ -193,26 +194,13 @@ class Membership:
             group.writer.write_with_next(old.tombstones())
         return group
 
-    def _upgraded(self, old: ClassicGroup, request: ConsumerHeartbeatRequest) -> ConsumerGroup:
+    def _upgraded(self, old: ClassicGroup, request: ConsumerHeartbeatRequest, now_ms: int) -> ConsumerGroup:
         """The change is not in force yet. Raises RefusedError."""
-        refusal = RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
         has_room = len(old.members) < self._config.consumer_max_size
         has_room &= all(metadata_bytes(member.protocols) <= MAX_MEMBER_BYTES for member in old.members.values())
         if request.member_epoch != JOIN_EPOCH or not self._config.online_upgrade or not has_room:
-            raise refusal
-        consumers = old.consumers()
-        if consumers is None:
-            raise refusal
-        names = topics_of(consumers.values())
-        if len(names) > MAX_NAMES_OF_GROUP:
-            raise refusal
-        if not all(map(self._topics.is_known, names)):
-            # Partitions of an unknown topic would be assigned to others while members read them.
-            raise RefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Topics of the group are being looked up.")
-        group = to_consumer_group(old, consumers, self._log, self._topics)
-        if not all(has_record(group, member) for member in group.members.values()):
-            raise refusal
-        return group
+            raise refusal_of(request.group_id)
+        return self._upgrades.converted(old, now_ms)
 
     def _downgrade(
         self, group: ConsumerGroup, leaving: ConsumerMember | None, now_ms: int, on_stored: Callable[[ErrorCode], None]

@@ -7,7 +7,7 @@ subscription only the owned partitions are read. Offset deletion and expiry (KIP
 of both protocols (KIP-848), use them. A rebalance reads those of all members, so they are read by hand.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from struct import Struct, pack, unpack_from
 from struct import error as StructError
 from typing import NamedTuple
@@ -49,6 +49,12 @@ def read_subscription(metadata: bytes) -> Subscription:
     return Subscription(version, topics, owned)
 
 
+def version_of(metadata: bytes) -> int:
+    """The version of a subscription, which has been read before: it may have very many topics."""
+    [version] = _VERSION.unpack_from(metadata)
+    return version  # type: ignore[no-any-return]
+
+
 def read_assignment(data: bytes) -> PartitionsByTopic:
     """Nothing for empty bytes. Raises MalformedSubscriptionError."""
     try:
@@ -75,11 +81,14 @@ def subscribed_topics(metadata_of_members: Iterable[bytes]) -> frozenset[str] | 
     """The union of the members' topics; None if a member's metadata is not a consumer's, or there are too many."""
     names = _Names()
     topics: set[str] = set()
+    last = frozenset[str]()
     try:
         for metadata in metadata_of_members:
             of_member, at = names.read(metadata)
             _skip_bytes(metadata, at)
-            topics |= of_member
+            if of_member is not last:  # mostly, all members name the same ones
+                topics |= of_member
+            last = of_member
     except (StructError, ValueError):
         return None
     return frozenset(topics)
@@ -92,11 +101,10 @@ class ConsumerOfGroup(NamedTuple):
     assigned: PartitionsByTopic
 
 
-def read_consumers(members: Sequence[tuple[bytes, bytes]]) -> list[ConsumerOfGroup]:
+def read_consumers(members: Sequence[tuple[bytes, bytes]]) -> Iterator[ConsumerOfGroup]:
     """From (metadata, assignment) of a group's members. Raises MalformedSubscriptionError, also if they name too many
     topics: then few or none of them are read."""
     names = _Names()
-    found = []
     try:
         names.take(sum(_assigned_count(assignment) for _, assignment in members))
         for metadata, assignment in members:
@@ -106,17 +114,20 @@ def read_consumers(members: Sequence[tuple[bytes, bytes]]) -> list[ConsumerOfGro
             if version >= OWNED_VERSION:
                 names.take(_read_count(metadata, at)[0])
             owned = _read_partitions(metadata, at)[0] if version >= OWNED_VERSION else {}
-            found.append(ConsumerOfGroup(Subscription(version, topics, owned), read_assignment(assignment)))
+            yield ConsumerOfGroup(Subscription(version, topics, owned), read_assignment(assignment))
     except (StructError, ValueError) as error:
         raise MalformedSubscriptionError(str(error)) from error
-    return found
 
 
 def topics_of(consumers: Iterable[ConsumerOfGroup]) -> frozenset[str]:
     """Every topic that they read or own."""
     topics: set[str] = set()
+    last = frozenset[str]()
     for (_, named, owned), assigned in consumers:
-        topics.update(named, owned, assigned)
+        if named is not last:  # mostly, all members name the same ones
+            topics.update(named)
+        last = named
+        topics.update(owned, assigned)
     return frozenset(topics)
 
 

@@ -1,7 +1,7 @@
 """A classic group as data: members, leader, common protocols, state. `ClassicProtocol` serves its members."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,6 +73,7 @@ class ClassicGroup(Group):
         self._supporters: Counter[str] = Counter()  # how many members support a protocol
         self._joining = 0
         self._metadata_bytes = 0
+        self.version = 0  # increases with each change of what members have sent, or were assigned
 
     # --- Members
 
@@ -104,6 +105,7 @@ class ClassicGroup(Group):
         if member is None:
             return
         self._drop_supporter(member)
+        self.version += 1
         self._metadata_bytes -= member.counted_bytes
         if member.group_instance_id is not None:
             self.static_members.pop(member.group_instance_id, None)
@@ -131,6 +133,7 @@ class ClassicGroup(Group):
                 del self._supporters[name]
 
     def _count(self, member: ClassicMember) -> None:
+        self.version += 1
         before, member.counted_bytes = member.counted_bytes, member.memory_bytes
         self._metadata_bytes += member.counted_bytes - before
 
@@ -257,6 +260,7 @@ class ClassicGroup(Group):
     def start_generation(self, now_ms: int) -> None:
         """All expected members have joined. Without any, the group is empty."""
         self.generation += 1
+        self.version += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.refresh_subscribed_topics()
         self.pending_sync.clear()
@@ -281,19 +285,19 @@ class ClassicGroup(Group):
                 member.metadata(self.protocol_name or "") for member in self.members.values()
             )
 
-    def consumers(self) -> dict[str, ConsumerOfGroup] | None:
-        """What each member reads; None if they are not consumers, or their topics are too many."""
+    def each_consumer(self) -> Iterator[tuple[str, ConsumerOfGroup]]:
+        """What each member reads. Raises MalformedSubscriptionError if they are not consumers, or their topics are too
+        many."""
         if self.members and self.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            return None
-        try:
-            found = read_consumers([(each.protocols[0][1], each.assignment) for each in self.members.values()])
-        except MalformedSubscriptionError:
-            return None
-        return dict(zip(self.members, found, strict=True))
+            raise MalformedSubscriptionError(f"members of the type {self.protocol_type}")
+        found = read_consumers([(each.protocols[0][1], each.assignment) for each in self.members.values()])
+        return zip(self.members, found, strict=True)
 
     def consumer_topics(self) -> frozenset[str] | None:
-        consumers = self.consumers()
-        return None if consumers is None else topics_of(consumers.values())
+        try:
+            return topics_of(consumer for _, consumer in self.each_consumer())
+        except MalformedSubscriptionError:
+            return None
 
     def topics_changed(self, names: Collection[str]) -> None:
         """The members themselves watch the topics."""

@@ -5,7 +5,7 @@ partitions from the group's target assignment like other members. A member that 
 new ones, or follow a new epoch) gets REBALANCE_IN_PROGRESS, and joins again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from coordinator.group.consumer.assignment import Assignment, TopicInfo, to_assignment
@@ -36,6 +36,7 @@ from coordinator.group.subscription import (
     MalformedSubscriptionError,
     PartitionsByTopic,
     read_subscription,
+    version_of,
     write_assignment,
 )
 from protocol.kafka.errors import ErrorCode
@@ -132,7 +133,7 @@ class ClassicMembers:
             return
         self._timers.has_synced(group, member)
         self._timers.restart_session(group, member.member_id, now_ms)
-        assignment = encoded_assignment(member, member.assigned, group)
+        assignment = encoded_assignment(member, member.assigned, group.topic_names())
         answer = SyncResponse(ErrorCode.NONE, assignment, request.protocol_type, request.protocol_name)
 
         def on_durable(error: ErrorCode) -> None:
@@ -224,14 +225,11 @@ def with_ids(partitions: PartitionsByTopic, find: Callable[[str], TopicInfo | No
     )
 
 
-def with_names(assignment: Assignment, group: ConsumerGroup) -> PartitionsByTopic:
-    """For the topics that the group knows."""
-    names = {topic.topic_id: name for name, topic in group.topics.items()}
+def with_names(assignment: Assignment, names: Mapping[bytes, str]) -> PartitionsByTopic:
     return {names[topic_id]: sorted(numbers) for topic_id, numbers in assignment.items() if topic_id in names}
 
 
-def encoded_assignment(member: ConsumerMember, assignment: Assignment, group: ConsumerGroup) -> bytes:
-    """For a member of the classic protocol, in the member's own version."""
+def encoded_assignment(member: ConsumerMember, assignment: Assignment, names: Mapping[bytes, str]) -> bytes:
+    """For a member of the classic protocol, in its own version. `names` are of the topics that the group knows."""
     assert member.classic is not None
-    version = read_subscription(member.classic.protocols[0][1]).version
-    return write_assignment(version, with_names(assignment, group))
+    return write_assignment(version_of(member.classic.protocols[0][1]), with_names(assignment, names))

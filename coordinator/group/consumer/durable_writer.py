@@ -18,6 +18,9 @@ OnDone = Callable[[ErrorCode], None]
 MAX_APPEND_BYTES = 4 * 1024 * 1024
 """Of one append, unless a single record has more."""
 
+MAX_APPEND_RECORDS = 2_000
+"""Of one append: its encoding is one step of the event loop."""
+
 
 class DurableWriter:
     def __init__(self, log: Log) -> None:
@@ -84,8 +87,8 @@ class DurableWriter:
         return [record if record.size_bytes <= limit else Record(record.key, None) for record in records]
 
     def _append_part(self, waiting: Sequence[OnDone]) -> None:
-        count, size = 1, self._rest[0].size_bytes
-        while count < len(self._rest) and (size := size + self._rest[count].size_bytes) <= MAX_APPEND_BYTES:
+        count, size, most = 1, self._rest[0].size_bytes, min(len(self._rest), MAX_APPEND_RECORDS)
+        while count < most and (size := size + self._rest[count].size_bytes) <= MAX_APPEND_BYTES:
             count += 1
         self._in_flight, self._rest = self._rest[:count], self._rest[count:]
         self._log.append(self._in_flight, lambda error, now_ms: self._appended(waiting, error))

@@ -363,8 +363,11 @@ class ConsumerGroup(Group):
             self.target_epoch,
             self.assignor(),
             [self._described(member) for member in self.members.values()],
-            {topic.topic_id: name for name, topic in self.topics.items()},
+            self.topic_names(),
         )
+
+    def topic_names(self) -> dict[bytes, str]:
+        return {topic.topic_id: name for name, topic in self.topics.items()}
 
     def _described(self, member: ConsumerMember) -> DescribedConsumer:
         return DescribedConsumer(

@@ -127,14 +127,14 @@ def test_only_so_many_topics_of_assignments_are_read(monkeypatch: pytest.MonkeyP
         return write_assignment(0, {topic: [0] for topic in topics})
 
     one, two, many = assignment("a"), assignment("b", "c"), b"\0\0" + (5).to_bytes(4, "big") + b"\0\0\0\0\0\0" * 5
-    found = read_consumers([(metadata, one), (metadata, two)])
+    found = [*read_consumers([(metadata, one), (metadata, two)])]
     assert [each.assigned for each in found] == [{"a": [0]}, {"b": [0], "c": [0]}]
     assert topics_of(found) == frozenset("abc")
     with pytest.raises(MalformedSubscriptionError):
         read_assignment(many + b"\xff\xff\xff\xff")
     monkeypatch.setattr(subscription, "read_assignment", lambda data: pytest.fail("it is read"))
     with pytest.raises(MalformedSubscriptionError):
-        read_consumers([(metadata, two), (metadata, two), (metadata, one)])
+        next(read_consumers([(metadata, two), (metadata, two), (metadata, one)]))
 
 
 def test_a_topic_that_an_assignment_names_twice_has_the_partitions_of_both() -> None:
