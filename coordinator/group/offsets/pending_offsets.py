@@ -5,6 +5,7 @@ They are found by producer when its transaction ends, and by group and partition
 
 from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from coordinator.group.offsets.group_offsets import is_of_deleted
 from coordinator.group.records.codec import encode_record
@@ -17,6 +18,13 @@ PendingChanges = Mapping[TransactionalOffsetKey, TransactionalOffsetValue | None
 _NO_PARTITIONS: Mapping[TopicPartition, Mapping[TransactionalOffsetKey, None]] = {}
 
 
+class Span(NamedTuple):
+    """Of the offsets of an open transaction, also of those that were committed again since."""
+
+    first_order: int
+    last_commit_ms: int
+
+
 class PendingOffsets:
     """A change is in flight from `prepare` until `commit` or `abandon`."""
 
@@ -27,6 +35,7 @@ class PendingOffsets:
         self._by_producer: dict[int, dict[TransactionalOffsetKey, None]] = {}
         self._by_group: dict[str, dict[TopicPartition, dict[TransactionalOffsetKey, None]]] = {}
         self._producer_epochs: dict[int, int] = {}
+        self._spans: dict[int, Span] = {}
         self._next_order = 0
 
     # --- Open offsets
@@ -46,9 +55,13 @@ class PendingOffsets:
         """The highest epoch of the producer's open transaction; None if no transaction is open."""
         return self._producer_epochs.get(producer_id)
 
-    def producer_ids(self) -> Collection[int]:
-        """The producers with open transactions."""
-        return [*self._by_producer]
+    def spans(self) -> list[tuple[int, Span]]:
+        """The producers with open transactions. What is known of them is kept: they may have very many offsets."""
+        return [(each, span) for each, span in self._spans.items() if self._is_open(each)]
+
+    def _is_open(self, producer_id: int) -> bool:
+        """Whether any offset will be left when all changes in flight are durable."""
+        return any(self.find(key) is not None for key in self._by_producer[producer_id])
 
     def of_partition(self, group_id: str, partition: TopicPartition) -> Collection[TransactionalOffsetKey]:
         return self._by_group.get(group_id, {}).get(partition, ())
@@ -136,6 +149,8 @@ class PendingOffsets:
         self._by_group.setdefault(key.group, {}).setdefault(partition, {})[key] = None
         epoch = self._producer_epochs.get(key.producer_id, value.producer_epoch)
         self._producer_epochs[key.producer_id] = max(epoch, value.producer_epoch)
+        first, last_ms = self._spans.get(key.producer_id, (value.order, 0))
+        self._spans[key.producer_id] = Span(min(first, value.order), max(last_ms, value.offset.commit_timestamp_ms))
         self._next_order = max(self._next_order, value.order)
 
     def _forget_if_gone(self, key: TransactionalOffsetKey) -> None:
@@ -145,7 +160,7 @@ class PendingOffsets:
         of_producer, of_group = self._by_producer[key.producer_id], self._by_group[key.group]
         del of_producer[key]
         if not of_producer:
-            del self._by_producer[key.producer_id], self._producer_epochs[key.producer_id]
+            del self._by_producer[key.producer_id], self._producer_epochs[key.producer_id], self._spans[key.producer_id]
         del of_group[partition][key]
         if not of_group[partition]:
             del of_group[partition]

@@ -146,19 +146,11 @@ class OffsetTransactions:
     def open_transactions(self) -> list[OpenTransaction]:
         """The open transaction of each producer that has pending offsets."""
         found = []
-        for producer_id in self._pending.producer_ids():
-            values = [value for key in self._pending.of_producer(producer_id) if (value := self._pending.find(key))]
-            if values:
-                known = self._marker_epochs.get(producer_id)
-                found.append(
-                    OpenTransaction(
-                        producer_id,
-                        max(value.producer_epoch for value in values),
-                        NO_COORDINATOR_EPOCH if known is None else known.coordinator_epoch,
-                        min(value.order for value in values),
-                        max(value.offset.commit_timestamp_ms for value in values),
-                    )
-                )
+        for producer_id, span in self._pending.spans():
+            epoch, known = self._pending.producer_epoch(producer_id), self._marker_epochs.get(producer_id)
+            assert epoch is not None
+            coordinator_epoch = NO_COORDINATOR_EPOCH if known is None else known.coordinator_epoch
+            found.append(OpenTransaction(producer_id, epoch, coordinator_epoch, *span))
         return found
 
     def suspect_hanging(self, producer_id: int) -> None:

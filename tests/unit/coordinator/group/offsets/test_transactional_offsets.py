@@ -12,6 +12,7 @@ from coordinator.group.messages import (
     OpenTransaction,
 )
 from coordinator.group.offsets.group_offsets import METADATA_MAX_CHARS
+from coordinator.group.offsets.pending_offsets import PendingOffsets
 from coordinator.group.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from coordinator.group.records.transactional_offset import (
     MarkerEpochKey,
@@ -154,6 +155,22 @@ def test_what_is_open_is_shown() -> None:
     assert h.coordinator.open_transactions() == expected[1:]
     h.coordinator.resign(h.now_ms)
     assert h.coordinator.open_transactions() is None
+
+
+def test_what_is_open_is_shown_without_a_look_at_each_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be hundreds of thousands, and clients may ask (DescribeProducers)."""
+    h = Harness()
+    h.commit_in_transaction(offsets={TopicPartition("t", number): OffsetToCommit(1) for number in range(100)})
+    looked_at: list[TransactionalOffsetKey] = []
+    find = PendingOffsets.find
+
+    def counted(pending: PendingOffsets, key: TransactionalOffsetKey) -> TransactionalOffsetValue | None:
+        looked_at.append(key)
+        return find(pending, key)
+
+    monkeypatch.setattr(PendingOffsets, "find", counted)
+    assert h.coordinator.open_transactions() == [OpenTransaction(7, 0, -1, 1, h.now_ms)]
+    assert len(looked_at) == 1
 
 
 class TestMembers:
