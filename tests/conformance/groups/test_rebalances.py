@@ -36,15 +36,18 @@ class Member:
         self.others: list[str] = []
         self.awaited = 0
 
-    def join(self, *, protocol: str = "range", protocol_type: str = "consumer") -> None:
-        self.ask_to_join(protocol=protocol, protocol_type=protocol_type)
+    def join(self, **changed: Any) -> None:
+        self.ask_to_join(**changed)
         self.joined()
 
-    def ask_to_join(self, *, protocol: str = "range", protocol_type: str = "consumer") -> None:
-        """Send the request; the coordinator may delay its response."""
+    def ask_to_join(
+        self, *, protocol: str = "range", protocol_type: str = "consumer", metadata: bytes = METADATA, **changed: Any
+    ) -> None:
+        """Send the request; the coordinator may delay its response. `protocol` may have several names."""
         fields: dict[str, Any] = {
             "group_id": self.group, "session_timeout_ms": 30_000, "member_id": self.member_id,
-            "protocol_type": protocol_type, "protocols": [{"name": protocol, "metadata": METADATA}],
+            "protocol_type": protocol_type,
+            "protocols": [{"name": each, "metadata": metadata} for each in protocol.split()],
         }  # fmt: skip
         if self.version >= 1:
             fields["rebalance_timeout_ms"] = 60_000
@@ -58,7 +61,7 @@ class Member:
                 self._note("asked for an id", error=answer["error_code"])
                 return
             fields["member_id"] = self.member_id = answer["member_id"]
-        self.awaited = self.client.send("JoinGroup", self.version, **fields)
+        self.awaited = self.client.send("JoinGroup", self.version, **(fields | changed))
 
     def joined(self) -> None:
         answer = self.client.receive("JoinGroup", self.version, self.awaited)
