@@ -205,6 +205,27 @@ async def test_loss_fails_everything_in_order() -> None:
     assert isinstance(await harness.log.wait_lost(), ConnectionLostError)
 
 
+async def test_very_many_appends_are_refused_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients commit more and more while Pulsar does not answer, until the log is given up: that took seconds."""
+    monkeypatch.setattr(internal_log, "FAILED_TOGETHER", 4)
+    harness = await Harness().open()
+    harness.topic.holds = True
+    names = [str(number) for number in range(internal_log.MAX_IN_FLIGHT_ENTRIES + 20)]
+    for name in names[: internal_log.MAX_IN_FLIGHT_ENTRIES]:
+        harness.append(name, (b"k", b"v"))
+        await let_callbacks_run()
+    for name in names[internal_log.MAX_IN_FLIGHT_ENTRIES :]:
+        harness.append(name, (b"k", b"v"))
+    harness.producer.lose()
+    answered = len(harness.answers)
+    harness.append("late", (b"k", b"v"))
+    while len(harness.answers) <= len(names):
+        await asyncio.sleep(0)
+        assert len(harness.answers) - answered <= 2
+        answered = len(harness.answers)
+    assert harness.answers == [(name, ErrorCode.NOT_LEADER_OR_FOLLOWER) for name in [*names, "late"]]
+
+
 async def test_dead_producer_is_noticed_by_sending() -> None:
     harness = await Harness().open()
     harness.producer.closed = True
