@@ -368,6 +368,11 @@ class ClassicGroup(Group):
         )
         return encode_record(GroupMetadataKey(self.group_id), value)
 
+    def least_record_bytes(self, assignments: Mapping[str, bytes]) -> int:
+        """Of the record with these assignments, without its ids."""
+        protocol = self.protocol_name or ""
+        return sum(len(m.metadata(protocol)) + len(assignments[m.member_id]) for m in self.members.values())
+
     def _member_value(self, member: ClassicMember, assignment: bytes) -> MemberMetadata:
         assert self.protocol_name is not None
         return MemberMetadata(

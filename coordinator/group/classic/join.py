@@ -23,7 +23,6 @@ from coordinator.group.messages import (
 from coordinator.group.ports import GROUP_APPEND_ERRORS, NewId
 from coordinator.group.records.fields import MAX_STRING_BYTES
 from coordinator.group.timer_keys import TimerKey, TimerKind
-from coordinator.log import Log
 from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
@@ -46,10 +45,9 @@ def join_error(request: JoinRequest, config: GroupConfig) -> ErrorCode:
 
 class ClassicJoin:
     def __init__(
-        self, config: GroupConfig, log: Log, timers: Timers[TimerKey], rebalance: ClassicRebalance, new_id: NewId
+        self, config: GroupConfig, timers: Timers[TimerKey], rebalance: ClassicRebalance, new_id: NewId
     ) -> None:
         self._config = config
-        self._log = log
         self._timers = timers
         self._rebalance = rebalance
         self._new_id = new_id
@@ -204,7 +202,7 @@ class ClassicJoin:
             group.answer_join(member, response)
             self._rebalance.restart_session(group, member, now_ms)  # It may have expired while the log was slow.
 
-        self._log.append([group.record({m.member_id: m.assignment for m in group.members.values()})], on_stored)
+        self._rebalance.store(group, {m.member_id: m.assignment for m in group.members.values()}, on_stored)
 
     def _revert(self, group: ClassicGroup, member: ClassicMember, before: ClassicMember, now_ms: int) -> None:
         """The log does not have the new id, so the old one remains the member."""

@@ -30,7 +30,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
         self._config = config
         self._timers = timers
         self._rebalance = ClassicRebalance(config, log, timers)
-        self._join = ClassicJoin(config, log, timers, self._rebalance, new_id)
+        self._join = ClassicJoin(config, timers, self._rebalance, new_id)
 
     # --- Requests
 

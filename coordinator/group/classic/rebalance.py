@@ -14,7 +14,7 @@ from coordinator.group.config import GroupConfig
 from coordinator.group.messages import UNKNOWN_MEMBER_ID, JoinResponse, SyncReply, SyncRequest, SyncResponse
 from coordinator.group.ports import GROUP_APPEND_ERRORS
 from coordinator.group.timer_keys import TimerKey, TimerKind
-from coordinator.log import Log
+from coordinator.log import Log, OnAppended
 from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
@@ -153,7 +153,14 @@ class ClassicRebalance:
             else:
                 self.prepare(group, now_ms)
 
-        self._log.append([group.record(complete)], on_stored)
+        self.store(group, complete, on_stored)
+
+    def store(self, group: ClassicGroup, assignments: Mapping[str, bytes], on_stored: OnAppended) -> None:
+        """A record that the log cannot hold is not even encoded: it may have tens of megabytes."""
+        if group.least_record_bytes(assignments) > self._log.max_record_bytes:
+            self._log.append([], lambda error, now_ms: on_stored(error or ErrorCode.MESSAGE_TOO_LARGE, now_ms))
+        else:
+            self._log.append([group.record(assignments)], on_stored)
 
     def _end_sync(self, group: ClassicGroup, assignments: Mapping[str, bytes], error: ErrorCode, now_ms: int) -> None:
         group.stores_assignment = False

@@ -2,6 +2,7 @@
 
 import pytest
 
+from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS, Harness
@@ -178,3 +179,19 @@ def test_an_assignment_stored_too_late_is_not_the_next_generations() -> None:
     h.sync(leader, 2, {newcomer.answer.member_id: b"new"})
     h.finish_all()
     assert waiting.answer.assignment == b"new"
+
+
+def test_a_record_that_the_log_cannot_hold_is_not_even_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metadata and assignments of a group may have tens of megabytes. The answer is Kafka's."""
+    h = Harness(auto=False)
+    h.log.max_record_bytes = 1_000
+    joins = [h.join(), h.join()]
+    h.advance(0)
+    leader, follower = (parked.answer.member_id for parked in joins)
+    monkeypatch.setattr(ClassicGroup, "record", lambda group, assignments: pytest.fail("it is encoded"))
+    syncs = [h.sync(follower, 1), h.sync(leader, 1, {leader: bytes(500), follower: bytes(500)})]
+    assert not syncs[1].answers
+    h.finish_all()
+    assert [parked.answer.error for parked in syncs] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+    assert h.coordinator.describe_group("g").state == "PreparingRebalance"
+    assert not h.log.durable
