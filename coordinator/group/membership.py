@@ -164,8 +164,9 @@ class Membership:
         if not self._metadata.admits(growth_bytes, now_ms):
             message = "The members of all groups subscribe to too many topics, or have too long ids."
             raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+        matched_bytes = group.matched_bytes
         self._consumer.consumer_heartbeat(group, request, now_ms, reply)
-        self._metadata.grew(growth_bytes)
+        self._metadata.grew(growth_bytes + group.matched_bytes - matched_bytes)
         if group.members and not group.is_dead:  # A new group whose first member was refused is not kept.
             self._install(group, now_ms)
 

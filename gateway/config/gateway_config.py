@@ -125,9 +125,10 @@ class GroupsSection(Section):
     max_size: int = Field(default=2**31 - 1, ge=1)
     """Kafka's `group.max.size`: the maximum number of members of one group."""
     max_metadata_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
-    """The size of what all members of groups send with JoinGroup, of their ids, of what leaders assign to them, and of
-    the topics that they name (150 bytes each), for each partition of `__consumer_offsets`. Above it, a member gets
-    GROUP_MAX_SIZE_REACHED."""
+    """The size of what all members of groups send with JoinGroup, of their ids, of what leaders assign to them, of the
+    topics that they name (150 bytes each), and of those that their expressions match (60 bytes each, if they may not
+    describe all of them; otherwise groups share them), for each partition of `__consumer_offsets`. Above it, a member
+    gets GROUP_MAX_SIZE_REACHED."""
     consumer_heartbeat_interval_ms: int = Field(default=5_000, ge=1)
     """Kafka's `group.consumer.heartbeat.interval.ms`, for the consumer protocol (KIP-848)."""
     consumer_session_timeout_ms: int = Field(default=45_000, ge=1)

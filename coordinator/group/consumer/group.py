@@ -48,6 +48,8 @@ from protocol.kafka.errors import ErrorCode
 DEFAULT_ASSIGNOR = "uniform"
 NAME_BYTES = 150
 """What the name of a topic takes in memory."""
+MATCH_BYTES = 60
+"""What a topic that an expression matches takes; its name is in memory anyway."""
 FEW_TOPICS = 1_000
 """With more, `has_many_topics`."""
 MEMBER_EPOCH_COMMIT_VERSION = 9  # of OffsetCommit
@@ -201,7 +203,18 @@ class ConsumerGroup(Group):
 
     @property
     def metadata_bytes(self) -> int:
-        return self.named_count * NAME_BYTES + sum(member.memory_bytes for member in self.members.values())
+        of_members = sum(member.memory_bytes for member in self.members.values())
+        return self.named_count * NAME_BYTES + self.matched_bytes + of_members
+
+    @property
+    def matched_bytes(self) -> int:
+        """Of what expressions match for members who may not describe all of it. The rest is shared by all groups."""
+        own = [
+            found
+            for regex, found in self.matches.items()
+            if (resolved := self.resolved.get(regex)) is not None and found is not resolved.matched
+        ]
+        return MATCH_BYTES * sum(map(len, own))
 
     @property
     def named_count(self) -> int:

@@ -239,7 +239,8 @@ class ConsumerHeartbeats:
                     are_all = False
                     continue
                 left -= len(matched)
-                _resolve(changes, regex, frozenset(filter(rights.may_describe, matched)))
+                found = frozenset(filter(rights.may_describe, matched))
+                _resolve(changes, regex, frozenset(matched) if len(found) == len(matched) else found)
                 group.resolved[regex] = resolved
         return are_all
 
@@ -311,6 +312,7 @@ def _resolve(changes: Changes, regex: str, found: frozenset[str]) -> None:
     if found != changes.group.matches.get(regex):
         key = ConsumerGroupRegularExpressionKey(changes.group.group_id, regex)
         changes.make(key, ConsumerGroupRegularExpressionValue(sorted(found)))
+    changes.group.matches[regex] = found  # the same as before, but shared with others where it can be
 
 
 def successor(predecessor: ConsumerMember, member_id: str) -> ConsumerMember:

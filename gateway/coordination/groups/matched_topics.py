@@ -18,6 +18,9 @@ MAX_UNSUBSCRIBED = 100
 MAX_UNSUBSCRIBED_NAMES = 100_000
 """The expressions that are remembered although no group subscribes to them, or not yet, and what they match together.
 The newest one is always among them: the request that asked for it reads it."""
+MAX_NAMES = 1_000_000
+"""What all subscribed expressions match together, some 60 bytes each; those that match the same names share them. Above
+it, no expression is added."""
 MAX_REFUSED = 1_000
 """Refused expressions that are remembered."""
 RETRY_S = 600.0
@@ -95,11 +98,26 @@ class MatchedTopics:
                 changed, existing = changes
                 kept, left = matched.names - changed, tuple(existing)
             matched = _Matched(kept | await expression.matching(left), version)
+        matched = self._shared(matched)
+        if regex not in self._matched:
+            self._check_room(matched.names, subscribed)
         self._matched.pop(regex, None)
         self._matched[regex] = matched
         if regex not in subscribed:
             self.forget_all_but(subscribed)
         return matched.names
+
+    def _shared(self, matched: _Matched) -> _Matched:
+        """Equal names are kept once."""
+        names = next((each.names for each in self._matched.values() if each.names == matched.names), matched.names)
+        return matched._replace(names=names)
+
+    def _check_room(self, names: frozenset[str], subscribed: Collection[str]) -> None:
+        """Raises InvalidRegexError. A single expression may match any number of topics."""
+        kept = [matched.names for regex, matched in self._matched.items() if regex in subscribed]
+        sizes = {id(each): len(each) for each in kept}
+        if sizes and id(names) not in sizes and sum(sizes.values()) + len(names) > MAX_NAMES:
+            raise InvalidRegexError("the expressions of all groups match too many topics together")
 
     def refuse(self, regex: str, error: InvalidRegexError) -> None:
         """Do not match the expression for a while."""

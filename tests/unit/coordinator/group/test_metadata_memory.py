@@ -9,9 +9,11 @@ import pytest
 from coordinator.group.classic import join
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer import validation
-from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.group import MATCH_BYTES, ConsumerGroup
+from coordinator.group.consumer.messages import Rights
 from coordinator.group.messages import texts_bytes
 from coordinator.group.metadata_memory import COUNT_AGAIN_MS, MetadataMemory
+from coordinator.topic_regex import matching
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import SESSION_MS, Harness
 
@@ -177,3 +179,20 @@ def test_a_member_that_gets_a_longer_id_takes_more() -> None:
 def test_one_wide_character_makes_a_text_wide() -> None:
     assert texts_bytes("a" * 1_000, None) < 1_100
     assert texts_bytes("a" * 1_000 + "\U0001f600") > 4_000
+
+
+@pytest.mark.parametrize(("hidden", "admitted"), [("", 10), ("t1", 2)])
+def test_what_expressions_match_takes_memory_unless_groups_share_it(hidden: str, admitted: int) -> None:
+    """All that match the same topics share them, if their members may describe all of these."""
+    h = harness()
+    h.topics.counts = {f"t{number}": 1 for number in range(LIMIT_BYTES // MATCH_BYTES * 2 // 3)}
+    matched = matching(".*", h.topics.counts)
+    h.topics.matching = lambda regex: matched  # type: ignore[method-assign]
+    fields: dict[str, Any] = {"subscribed_topic_names": None, "has_own_id": True, "subscribed_topic_regex": ".*"}
+    errors = []
+    for number in range(10):
+        h.advance(COUNT_AGAIN_MS)
+        rights = Rights(lambda name: name != hidden)
+        errors.append(h.consumer_heartbeat("m", group=f"g{number}", rights=rights, **fields).answer.error)
+    assert errors == [ErrorCode.NONE] * admitted + [ErrorCode.GROUP_MAX_SIZE_REACHED] * (10 - admitted)
+    assert (h.coordinator._groups["g0"].matches[".*"] is matched) == (not hidden)  # type: ignore[union-attr]

@@ -223,3 +223,20 @@ async def test_topics_that_come_while_they_are_listed(monkeypatch: pytest.Monkey
         await follower.told_of("tt")
         may_list.set()
         await follower.until_matched("t.*", "t", "tt")
+
+
+async def test_what_all_expressions_match_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would keep the names of all topics. Those that match the same ones share them."""
+    monkeypatch.setattr(matched_topics, "MAX_NAMES", 12)
+    topics = SubscribedTopics(cast(TopicCatalog, FakeCatalog(**{f"t{number}": 1 for number in range(8)})))
+    topics._subscribed = ["t[0-7]", ".*", "t[1-4]", "t[0-4]", "t.*"]
+    for regex in ("t[0-7]", ".*", "t[1-4]"):
+        await topics.learn([], regex)
+    with pytest.raises(InvalidRegexError, match="too many topics together"):
+        await topics.learn([], "t[0-4]")
+    await topics.learn([], "t.*")
+    assert topics.matching("t.*") is topics.matching(".*") is topics.matching("t[0-7]")
+    assert topics.matching("t[0-4]") is None
+    topics._subscribed = ["t[1-4]"]
+    await topics.learn([], "t[0-4]")
+    assert topics.matching("t[0-4]") == frozenset(f"t{number}" for number in range(5))
