@@ -24,6 +24,7 @@ from gateway.coordination.transactions.verifier import Verifier
 from gateway.dispatch import ServedCluster
 from gateway.fetching.fetch_session import FetchSessions
 from gateway.fetching.fetch_waits import FetchWaits
+from gateway.fetching.remembered_partitions import FOR_A_CONNECTION, RememberedPartitions
 from gateway.fleet.peers import PeerLostError
 from gateway.fleet.view import ClusterFleet, LeadsNothing
 from gateway.forwarding.fleet_leaders import FleetLeaders
@@ -118,6 +119,8 @@ class ClusterServices:
             self._groups.coordinators, self._groups, self._transactions.coordinators, self._verifier, MarkerLinks(),
             NewestConnections(), NewestConnections(),
             self.security, partition_rows, fetch_waits=FetchWaits(limits.requests_budget_bytes),
+            fetched_tails=RememberedPartitions(limits.max_connections * FOR_A_CONNECTION),
+            relayed_partitions=RememberedPartitions(limits.max_connections * FOR_A_CONNECTION),
         )  # fmt: skip
 
     def _new_forwarding(self, cluster: Cluster) -> Forwarding | None:

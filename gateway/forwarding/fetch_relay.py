@@ -7,6 +7,8 @@ and sends a full fetch. A fetch that waited while permissions changed gets the s
 Where there are very many partitions, they are looked at in slices. The session does not change meanwhile: later fetches
 of the client wait. The fleet may; then the leader is looked up again, by this fetch or, if the change comes later, by
 the next one.
+
+What is remembered of sessions has a bound for all clients. One that is forgotten has ended for its client, too.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from coordinator.fleet.messages import Member
 from gateway.errors import KafkaError
 from gateway.fan_out import in_steps, sliced
 from gateway.fetching.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key
+from gateway.fetching.remembered_partitions import RememberedPartitions
 from gateway.handlers.records.fetch import (
     ISOLATION_LEVELS,
     RESOLVED_AT_ONCE,
@@ -57,7 +60,9 @@ class _Session:
 class FetchRelay:
     """The forwarded fetches of one client, which has at most one fetch in flight."""
 
-    def __init__(self) -> None:
+    def __init__(self, remembered: RememberedPartitions) -> None:
+        self._remembered = remembered
+        self._closed = False
         self._session: _Session | None = None
         self._asked: Named = {}
         """The partitions of the full fetch in flight."""
@@ -111,7 +116,22 @@ class FetchRelay:
     def _session_of(self, call: Call[FetchRequest]) -> _Session | None:
         if call.request.isolation_level not in ISOLATION_LEVELS or self._session is None:
             return None
-        return self._session if self._session.session_id == call.request.session_id else None
+        if self._session.session_id != call.request.session_id:
+            return None
+        self._keep(self._session)
+        return self._session
+
+    def close(self) -> None:
+        """The client has disconnected."""
+        self._closed = True
+        self._keep(None)
+
+    def _keep(self, session: _Session | None) -> None:
+        self._session = None if self._closed else session
+        self._remembered.keeps(self._forget_for_others, 0 if self._session is None else len(self._session.partitions))
+
+    def _forget_for_others(self) -> None:
+        self._session = None
 
     def _begin(
         self, call: Call[FetchRequest], leader: Member | None, named: Named, topics: frozenset[str], epoch: int
@@ -122,7 +142,8 @@ class FetchRelay:
         self._asked, self._asked_topics, self._asked_epoch = {}, frozenset(), epoch
         if leader is not None:  # otherwise nobody answers it as a whole, and it would be kept
             self._asked, self._asked_topics = named, topics
-        known, self._session = self._session, None
+        known = self._session
+        self._keep(None)
         if leader is not None and (known is None or known.session_id != call.request.session_id):
             call.cluster.fetch_sessions.close(call.client.host, call.request.session_id)
         if known is not None and leader is not None and known.leader.incarnation == leader.incarnation:
@@ -139,6 +160,7 @@ class FetchRelay:
         for key in forgotten_keys(call):
             session.partitions.pop(key, None)
         session.topics = frozenset(session.partitions.values())
+        self._keep(session)
         if session.epoch != leaders.epoch:
             session.epoch, new = leaders.epoch, session.partitions
         if new:
@@ -160,6 +182,7 @@ class FetchRelay:
             async for partition in sliced(forgotten.partitions):
                 session.partitions.pop((forgotten.topic_id if by_id else forgotten.topic, partition), None)
         session.topics = await _topics_of_many(session.partitions)
+        self._keep(session)
         looked_up = new if session.epoch == leaders.epoch else session.partitions
         if looked_up:
             leader, epoch = await _sole_leader_of_many(leaders, looked_up)
@@ -173,7 +196,7 @@ class FetchRelay:
             self._end()
 
     def _end(self) -> None:
-        self._session = None
+        self._keep(None)
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def answers_large(self, call: Call[FetchRequest]) -> bool:
@@ -197,13 +220,14 @@ class FetchRelay:
     def _answered(self, call: Call[FetchRequest], leader: Member, frame: bytearray, *, may_read: bool) -> None:
         named, topics = self._asked, self._asked_topics
         self._asked, self._asked_topics = {}, frozenset()
-        if not may_read:
+        was_forgotten = self._session is None and not _is_full(call)  # with the names of its topics
+        if not may_read or was_forgotten:
             self._end()
         number = session_id(call.version, memoryview(frame))
         if number == NO_SESSION:
-            self._session = None
+            self._keep(None)
         elif call.request.session_epoch == INITIAL_EPOCH:
-            self._session = _Session(number, leader, named, topics, self._asked_epoch)
+            self._keep(_Session(number, leader, named, topics, self._asked_epoch))
 
 
 def _is_full(call: Call[FetchRequest]) -> bool:

@@ -71,7 +71,7 @@ class Forwarder:
         self._links: dict[str, PeerLink] = {}
         self._produce_order = ProduceOrder(client.refused)
         self._fetches = ForwardedFetches(self._ask, forwarding.elsewhere.unread, self._learn)
-        self._fetch_relay = FetchRelay()
+        self._fetch_relay = FetchRelay(forwarding.elsewhere.relayed_partitions)
         self._expected = ExpectedProduces()
         self._relayed_fetch = RelayedFetch(client)
         self._known: KnownAtSingleAddress | None = None
@@ -110,6 +110,7 @@ class Forwarder:
         if self._known is not None:
             self._known.close()
         self._relayed_fetch.forget()
+        self._fetch_relay.close()
         self._fetches.forget()
         for task in self._answering:
             task.cancel()

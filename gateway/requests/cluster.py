@@ -16,6 +16,7 @@ from gateway.coordination.transactions.newest_connections import NewestConnectio
 from gateway.coordination.transactions.verifier import Verifier
 from gateway.fetching.fetch_session import FetchSessions
 from gateway.fetching.fetch_waits import FetchWaits
+from gateway.fetching.remembered_partitions import RememberedPartitions
 from gateway.fleet.view import FleetView
 from gateway.log.registry import LogRegistry
 from gateway.log.writing.producer_ids import ProducerIds
@@ -97,6 +98,10 @@ class Cluster:
     partition_rows: PartitionRows = field(default_factory=PartitionRows)
     openings_ahead: OpeningsAhead = field(default_factory=OpeningsAhead)
     fetch_waits: FetchWaits = field(default_factory=FetchWaits)
+    fetched_tails: RememberedPartitions = field(default_factory=RememberedPartitions)
+    """The logs at whose ends connections fetch again and again."""
+    relayed_partitions: RememberedPartitions = field(default_factory=RememberedPartitions)
+    """Those in fetch sessions that clients have with other gateways, through this one."""
     usage: Usage = field(default_factory=Usage)
 
     @property

@@ -63,6 +63,8 @@ class KnownFetches:
             self._waiting = set()
         if call.context.meter is not None and call.context.meter.is_needed:  # a quota may have changed the request
             call = replace(call, request=_decoded(call.frame, call.version))
+        if self._known is not None:
+            self._known.close()
         self._known = KnownFetch(call, bytes(start), self._waiting)
 
     def handle(self, frame: bytearray, context: RequestContext, place: Place) -> bool:
@@ -75,6 +77,8 @@ class KnownFetches:
         """The client has disconnected."""
         for fetch in tuple(self._waiting or ()):
             fetch.leave()
+        if self._known is not None:
+            self._known.close()
 
 
 def _is_common(call: Call[FetchRequest]) -> bool:
@@ -100,7 +104,8 @@ class KnownFetch:
     """The bytes before the session's epoch, and values derived from them."""
 
     __slots__ = (
-        "_key", "_known", "_owner", "_session_id", "_sessions", "_start", "_tails", "_topics", "_uses_topic_ids",
+        "_counted", "_key", "_known", "_owner", "_session_id", "_sessions", "_start", "_tails", "_topics",
+        "_uses_topic_ids",
     )  # fmt: skip
 
     def __init__(self, call: Call[FetchRequest], start: bytes, waiting: set[TailFetch]) -> None:
@@ -114,6 +119,8 @@ class KnownFetch:
         """By their names or ids in requests."""
         self._known: dict[tuple[bytes, int], FetchedPartition] = {}
         """The partitions of requests without a session, by topic and index."""
+        self._counted = 0
+        """The number of partitions that count for all connections."""
 
     def begins(self, frame: bytearray) -> bool:
         return frame.startswith(self._start, _CORRELATED_BYTES) and frame.startswith(self._key)
@@ -133,7 +140,29 @@ class KnownFetch:
             TailFetch(self._tails, frame, context, place, partitions, session).start()
         except (NotAtTail, UnicodeDecodeError):
             return False
+        finally:
+            if self._tails.count + len(self._known) != self._counted:
+                self._count()
         return True
+
+    def close(self) -> None:
+        """It is not used any more."""
+        self._forget()
+        self._count()
+
+    def _count(self) -> None:
+        self._counted = self._tails.count + len(self._known)
+        self._tails.cluster.fetched_tails.keeps(self._forget_for_others, self._counted)
+
+    def _forget_for_others(self) -> None:
+        self._forget()
+        self._counted = 0
+
+    def _forget(self) -> None:
+        """The next request finds its partitions again."""
+        self._known.clear()
+        self._topics.clear()
+        self._tails.forget()
 
     def _in_session(self, epoch: int, rows: list[AskedRow], session: FetchSession) -> Collection[FetchedPartition]:
         """Its partitions, with the changes of the request; the general path may repeat these. Raises NotAtTail."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from gateway.fetching.delayed_fetch import FetchPartitionState
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession
+from gateway.fetching.fetch_waits import WAITING_BYTES
 from gateway.handlers.place import Place
 from gateway.handlers.records.fetch import READ_COMMITTED, delay
 from gateway.handlers.records.fetch_bounds import is_room_for_answers, max_bytes, max_wait_ms, min_bytes
@@ -34,6 +35,8 @@ from protocol.kafka.messages.records import FetchRequest
 
 MAX_TAILS = 1_000
 """The approximate number of partitions that are kept for one connection."""
+FEW = 16
+"""A fetch of so few partitions may wait without being counted: it holds less than its connection."""
 CORRELATION_ID = slice(4, 8)
 """The position of the correlation id in a request."""
 NOTHING = Slice([], 0, 0)
@@ -108,13 +111,18 @@ class Tails:
         self._tails: dict[FetchedPartition, _Tail] = {}
         self._looks = 0
 
+    @property
+    def count(self) -> int:
+        """The number of logs that are remembered."""
+        return len(self._tails)
+
     def look(
         self, context: RequestContext, partitions: Iterable[FetchedPartition], session: FetchSession | None
     ) -> tuple[list[_Found], int]:
         """The partitions for the response, and the size of their records. Raises NotAtTail."""
         self._looks += 1
         if len(self._tails) > MAX_TAILS:
-            self._forget()
+            self.forget()
         epoch, now_s = self.cluster.fleet.epoch, time.monotonic()
         found, size_bytes = [], 0
         for fetched in partitions:
@@ -126,7 +134,7 @@ class Tails:
             if fetched.leader_epoch > epoch or fetched.fetched_epoch > RECORDS_EPOCH or fetched.max_bytes <= 0:
                 raise NotAtTail
             if log.source.closed:
-                self._forget()
+                self.forget()
                 raise NotAtTail
             if not (start <= offset <= end and log.transactions.are_absent):
                 raise NotAtTail
@@ -174,7 +182,7 @@ class Tails:
         found = self.cluster.topics.cached(topic.name)
         if found is not topic.topic:
             if found != topic.topic:
-                self._forget()
+                self.forget()
                 raise NotAtTail
             topic.topic = found  # the topic was only looked up again
         policy = context.policy
@@ -182,7 +190,8 @@ class Tails:
             topic.check_right(policy)
         topic.checked = self._looks
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """They are found again by the next look."""
         self._topics.clear()
         self._tails.clear()
 
@@ -288,6 +297,8 @@ class TailFetch:
         self._waits_at = [tails.tail(fetched) for fetched in self._partitions]
         for fetched, tail in zip(self._partitions, self._waits_at, strict=True):
             tail.log.waiters.add(self, fetched.offset, at_end=True)
+        if len(self._waits_at) > FEW:
+            tails.cluster.fetch_waits.begin(self._end_wait, WAITING_BYTES * len(self._waits_at))
 
     def stop(self) -> None:
         """Stop waiting."""
@@ -299,6 +310,8 @@ class TailFetch:
             self._timer.cancel()
         for tail in self._waits_at:
             tail.log.waiters.discard(self)
+        if len(self._waits_at) > FEW:
+            self._tails.cluster.fetch_waits.ended(self._end_wait)
 
     def end(self) -> None:
         """The session has moved on, or has ended. In the next turn: the answer may let other requests run."""
@@ -325,6 +338,11 @@ class TailFetch:
 
     def _expired(self) -> None:
         self._look_again(is_overdue=True)
+
+    def _end_wait(self) -> None:
+        """Others need the memory."""
+        if self in self._tails.waiting:
+            self._expired()
 
     def _look_again(self, *, is_overdue: bool) -> None:
         try:

@@ -18,6 +18,7 @@ from gateway.coordination.transactions.newest_connections import NewestConnectio
 from gateway.dispatch import Dispatcher, RequestHandler
 from gateway.fetching.fetch_session import FetchSessions
 from gateway.fetching.fetch_waits import FetchWaits
+from gateway.fetching.remembered_partitions import RememberedPartitions
 from gateway.forwarding.fleet_leaders import FleetLeaders
 from gateway.forwarding.forwarder import Forwarding
 from gateway.forwarding.peers import Encode, OnAnswer, Peers
@@ -144,6 +145,7 @@ class Scene:
         self.opened: list[FakeLink] = []
         """All links, in order of opening."""
         self.unread = Unread()
+        self.relayed = RememberedPartitions()
         self.names: dict[Any, str] = {}
         self.coordinators: dict[str, int] = {}
         """Coordinators of groups and of transactional ids."""
@@ -158,6 +160,7 @@ class Scene:
         cluster = SimpleNamespace(
             config=SimpleNamespace(limits=Limits()), metrics=Metrics(), fleet=self.fleet, node_id=0, topics=topics,
             unread=self.unread, fetch_sessions=FetchSessions(10), fetch_waits=FetchWaits(),
+            relayed_partitions=self.relayed, fetched_tails=RememberedPartitions(),
             logs=SimpleNamespace(get=lambda *_: None),
             groups=SimpleNamespace(
                 partition_of=self.coordinators.get, run=_not_coordinator, ask=_not_coordinator_of_group

@@ -124,6 +124,45 @@ async def test_nothing_is_kept_of_a_fetch_that_is_not_relayed(partitions: list[i
     assert not relay._asked and not relay._asked_topics
 
 
+async def test_a_session_ends_if_others_need_the_room() -> None:
+    """Also while its fetch is at the leader: without the names of its topics, nobody looks whether it may be read."""
+    for is_in_flight in (False, True):
+        scene = Scene()
+        scene.relayed._most = 4
+        await in_session(scene)
+        asked = None
+        if is_in_flight:
+            asked = await fetch(scene, [1], session=SESSION, epoch=1)
+        scene.relayed.keeps(lambda: None, 4)
+        if asked is None:
+            asked = await fetch(scene, [1], session=SESSION, epoch=1)
+        else:
+            scene.links[1].answer(1, VERSION, fetched(1))
+        assert await error(asked) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        await in_session_anew(scene)
+
+
+async def in_session_anew(scene: Scene) -> None:
+    """The client begins another session."""
+    count = len(scene.links[1].sent)
+    asked = await fetch(scene, [1], epoch=0)
+    scene.links[1].answer(count, VERSION, fetched(1, SESSION + 1))
+    await asked.answer()
+    asked = await fetch(scene, [1], session=SESSION + 1, epoch=1)
+    scene.links[1].answer(count + 1, VERSION, fetched(1, SESSION + 1))
+    assert await error(asked) == ErrorCode.NONE
+
+
+async def test_nothing_of_a_session_is_kept_when_its_client_has_gone() -> None:
+    scene = Scene()
+    await in_session(scene)
+    assert scene.relayed._count == 1
+    await fetch(scene, [1], session=SESSION, epoch=1)
+    scene.forwarder.close()
+    await asyncio.sleep(0)
+    assert scene.relayed._count == 0 and not scene.relayed._counts
+
+
 async def late_answers(scene: Scene) -> None:
     """The second leader has answered a fetch too late: its records wait for the next one."""
     for position in (0, 1):  # the first answer to a full fetch has the ends of both

@@ -10,6 +10,7 @@ import pytest
 from gateway.config.gateway_config import FORWARDING_LISTENER
 from gateway.dispatch import Dispatcher
 from gateway.handlers.records import fetch as general
+from gateway.handlers.records import tail_fetch
 from gateway.network.connection import KafkaConnection
 from gateway.requests.context import Listener
 from gateway.requests.policy import AllAllowed
@@ -344,3 +345,56 @@ async def test_a_defect_ends_the_connection(both: Fetches, monkeypatch: pytest.M
         return produce(batch())
 
     assert await waits(both, 17, fail) == b"closed"
+
+
+async def test_connections_forget_what_they_fetch_if_others_need_the_room(both: Fetches) -> None:
+    """Also while they wait. They remember it again; nothing is left when they have gone."""
+
+    async def run(way: Way) -> list[bytes]:
+        remembered = way.scene.cluster.fetched_tails
+        remembered._most = 4
+        clients, found = [way.client, way.scene.connect()], []
+        wait: dict[str, Any] = {"max_wait_ms": 30_000}
+        frames = one(12, 0, **wait), fetch(12, {TOPIC: [part(3), part(0, 1)]}, **wait)
+        for _ in range(3):
+            for way.client in clients:
+                found += await way.answers(*frames)
+        waiting, way.client = clients
+        waiting.ask(one(12, END, **wait))
+        await way.scene.run()
+        found += await way.answers(*frames)
+        assert remembered._count <= 4
+        producer = way.scene.connect()
+        producer.ask(produce(batch()))
+        await way.scene.until_answered([producer, waiting])
+        found.append(b"".join(map(bytes, waiting.received)))
+        for client in clients:
+            client.close()
+        await way.scene.run()
+        assert not remembered._counts and not remembered._count
+        return found
+
+    await both.run(run)
+    assert both.taken == 13
+
+
+async def test_a_fetch_ends_if_others_need_its_memory(both: Fetches, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail_fetch, "FEW", 1)
+
+    async def run(way: Way) -> list[bytes]:
+        wait: dict[str, Any] = {"max_wait_ms": 600_000}
+        both_ends = fetch(12, {TOPIC: [part(END), part(END, 1)]}, **wait)
+        found = await way.answers(one(12, 0, **wait))
+        waiting = way.client
+        waiting.ask(both_ends)
+        await way.scene.run()
+        assert not waiting.received
+        waits = way.scene.cluster.fetch_waits
+        waits._budget_bytes = 0
+        waits.begin(lambda: None, 1)
+        await way.scene.until_answered([waiting])
+        assert not waits._waiting
+        return [*found, b"".join(map(bytes, waiting.received))]
+
+    await both.run(run)
+    assert both.taken == 1
