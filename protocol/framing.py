@@ -9,6 +9,8 @@ DIRECT_READ_BYTES = 32 * 1024
 """A frame with more bytes to come than this is read straight into its own buffer. Others are read with what follows."""
 FIRST_ALLOCATION_BYTES = 4 * 1024
 """A client's frame gets a buffer that doubles with what came of it: a length alone takes hardly any memory."""
+WHOLE_FROM = 8
+"""A small frame gets its whole buffer when this part of it has come, so that it is copied once."""
 MAX_FRAMES = 1_024
 """The number of frames that are cut at once, where a limit is wanted. A frame of a few bytes takes a hundred."""
 NOT_A_FRAME = bytearray()
@@ -111,7 +113,8 @@ class FrameReceiver:
         """Keep the head of an incomplete frame."""
         filled = len(head)
         self._is_direct = length - filled > DIRECT_READ_BYTES
-        size = min(length, max(2 * filled, self._first_allocation_bytes))
+        grown = 2 if self._is_direct else WHOLE_FROM
+        size = min(length, max(grown * filled, self._first_allocation_bytes))
         self._length, self._filled, self._frame = length, filled, bytearray(size)
         memoryview(self._frame)[:filled] = head  # a bytearray would copy the head twice
 
