@@ -88,7 +88,7 @@ async def test_a_fetch_ends_whose_client_has_gone_behind_requests_that_are_not_r
 
 
 async def test_the_server_looks_for_clients_that_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told of those that it reads."""
+    """The event loop reports the end of a connection that is read."""
     monkeypatch.setattr("gateway.network.server.SWEEP_S", 0.001)
     monkeypatch.setattr("gateway.network.connection.has_ended", lambda _: True)
     server, _ = server_of()
