@@ -17,6 +17,7 @@ from gateway.config.listeners import LOOPBACK
 from gateway.dispatch import Dispatcher
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
 from gateway.network.server import KafkaServer
+from gateway.network.turns import Turns
 from gateway.observability.metrics import Metrics
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.network.connection_harness import LISTENER, FakeDispatcher, FakeTransport, frame
@@ -27,7 +28,9 @@ PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
 def server_of(**limits: int) -> tuple[KafkaServer, FakeDispatcher]:
     dispatcher = FakeDispatcher()
     config = SimpleNamespace(limits=Limits(**limits), kafka=None, fleet=SimpleNamespace(forwarding=None))
-    return KafkaServer(cast(Config, config), cast(Dispatcher, dispatcher), Metrics()), dispatcher
+    server = KafkaServer(cast(Config, config), cast(Dispatcher, dispatcher), Metrics())
+    server.turns = Turns(by_cluster=False, now_s=lambda: 0.0)  # no request takes time, however busy the machine is
+    return server, dispatcher
 
 
 class Client:
