@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, cast
 
 import pytest
 
@@ -43,12 +44,20 @@ class Member:
 
 
 @pytest.fixture
-async def namespace(secured_pulsar: SecuredPulsar) -> str:
+async def namespace(secured_pulsar: SecuredPulsar) -> AsyncIterator[str]:
     name = f"kafka/{unique_topic('security')}"
     admin = AdminClient(secured_pulsar.client_settings(GATEWAY))
     await admin.namespaces.create(name, retention_minutes=-1)
     await admin.close()
-    return name
+    yield name
+    # aiohttp ends TLS politely when a request is cancelled, and does not wait for the broker's answer. A slow one would
+    # leave a socket behind.
+    await until(only_the_loop_has_sockets)
+
+
+def only_the_loop_has_sockets() -> bool:
+    loop = cast(Any, asyncio.get_running_loop())
+    return len(loop._selector.get_map()) == 1  # what wakes it up
 
 
 @asynccontextmanager
