@@ -7,14 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import islice
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tests.integration.confluent import committed, watermarks
 from tests.regions.geo import PARTITIONS, TAIL_S, Row, new_topic
 from tests.regions.lab import Lab, Writer, until
 from tests.regions.pipes import Pipes, leave_open
-from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
+from tests.support.java_programs.kafka_tools import KafkaTools
 from tests.support.traffic.history import Read
 from tests.support.traffic.transaction_history import SHOWN, Outcome, Transaction, TransactionHistory, violations
 from tests.support.traffic.transactional_traffic import Reader, read_rows
@@ -93,20 +91,18 @@ def _values(transactions: Iterable[Transaction]) -> set[bytes]:
 
 def _abort_hanging(bootstrap: str, topic: str) -> int:
     """What no coordinator of the cluster knows, and thus only came by replication. The number of transactions."""
-    with TemporaryDirectory() as folder:
-        compile_tools(Path(folder))
-        with KafkaTools(Path(folder), bootstrap) as tools:
-            asked = ["--topic", topic, "--max-transaction-timeout", "0"]
-            found = tools(COMMAND, "find-hanging", *asked)
-            assert found.status == 0, found.text
-            head, *lines = [line.split() for line in found.text.splitlines() if line.strip()]
-            rows = [dict(zip(head, line, strict=True)) for line in lines]
-            assert rows, "nothing hangs"
-            for row in rows:
-                place = ["--topic", row["Topic"], "--partition", row["Partition"], "--start-offset", row["StartOffset"]]
-                done = tools(COMMAND, "abort", *place)
-                assert done.status == 0, done.text
-            return len(rows)
+    with KafkaTools(bootstrap) as tools:
+        asked = ["--topic", topic, "--max-transaction-timeout", "0"]
+        found = tools(COMMAND, "find-hanging", *asked)
+        assert found.status == 0, found.text
+        head, *lines = [line.split() for line in found.text.splitlines() if line.strip()]
+        rows = [dict(zip(head, line, strict=True)) for line in lines]
+        assert rows, "nothing hangs"
+        for row in rows:
+            place = ["--topic", row["Topic"], "--partition", row["Partition"], "--start-offset", row["StartOffset"]]
+            done = tools(COMMAND, "abort", *place)
+            assert done.status == 0, done.text
+        return len(rows)
 
 
 def _lose_eu(lab: Lab, name: str, cut: AbstractContextManager[None], tail_s: float) -> Row:

@@ -15,7 +15,7 @@ import pytest
 from deploy.local.kafka import KafkaBroker
 from tests.integration.confluent import TIMEOUT_S
 from tests.support.gateway_process import GatewayProcess
-from tests.support.java_programs.kafka_tools import KafkaTools, Printed, compile_tools
+from tests.support.java_programs.kafka_tools import KafkaTools, Printed
 from tests.support.names import unique_topic
 
 TOOLS = "org.apache.kafka.tools"
@@ -73,12 +73,8 @@ def _comparable(printed: Printed) -> tuple[int, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def both(
-    kafka: KafkaBroker, gateway: GatewayProcess, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BothServers]:
-    folder = tmp_path_factory.mktemp("tools")
-    compile_tools(folder)
-    with KafkaTools(folder, kafka.bootstrap) as of_kafka, KafkaTools(folder, gateway.bootstrap) as of_gateway:
+def both(kafka: KafkaBroker, gateway: GatewayProcess) -> Iterator[BothServers]:
+    with KafkaTools(kafka.bootstrap) as of_kafka, KafkaTools(gateway.bootstrap) as of_gateway:
         yield BothServers(of_kafka, of_gateway)
 
 

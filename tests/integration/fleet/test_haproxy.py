@@ -23,7 +23,7 @@ from tests.integration.native import wait_for
 from tests.support.coordinator_probe import CoordinatorProbe
 from tests.support.gateway_process import HOST, GatewayProcess
 from tests.support.haproxy_fleet import HaproxyFleet, haproxy_fleet
-from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
+from tests.support.java_programs.kafka_tools import KafkaTools
 from tests.support.names import unique_topic
 from tests.support.raw_client import RawClient, connected
 from tests.support.traffic.history import History, Write, check
@@ -195,11 +195,10 @@ def test_kafka_python_without_acks(fleet: HaproxyFleet) -> None:
     assert sum(committed(fleet.single, topic, topic, PARTITIONS)) == len(sent)
 
 
-def test_java_tools(fleet: HaproxyFleet, tmp_path: Path) -> None:
+def test_java_tools(fleet: HaproxyFleet) -> None:
     topic, records = unique_topic("haproxy"), 2_000
     create_topic(fleet.single, topic, PARTITIONS)
-    compile_tools(tmp_path)
-    with KafkaTools(tmp_path, fleet.single) as run:
+    with KafkaTools(fleet.single) as run:
         lines = "".join(f"{number}\n" for number in range(records))
         assert run("kafka.tools.ConsoleProducer", "--topic", topic, reads=lines).status == 0
         read = run(

@@ -21,7 +21,7 @@ from tests.integration.secured import write_properties
 from tests.integration.security.test_login import JAVA, new_topic, round_trip
 from tests.support.gateway_process import HOST
 from tests.support.java_programs.java_clients import JavaClients
-from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
+from tests.support.java_programs.kafka_tools import KafkaTools
 from tests.support.names import unique_topic
 
 READY_TIMEOUT_S = 120.0
@@ -66,11 +66,10 @@ def test_librdkafka_gets_in(dev: Dev) -> None:
     round_trip(dict(dev.librdkafka))
 
 
-def test_kafkas_tools_get_in(dev: Dev, tmp_path: Path) -> None:
-    compile_tools(tmp_path)
+def test_kafkas_tools_get_in(dev: Dev) -> None:
     config = ("--command-config", str(dev.data / "secure" / "client.properties"))
     topic = unique_topic("dev")
-    with KafkaTools(tmp_path, dev.bootstrap) as run:
+    with KafkaTools(dev.bootstrap) as run:
         made = run("org.apache.kafka.tools.TopicCommand", *config, "--create", "--topic", topic)
         assert made.status == 0, made.text
         granted = run(
@@ -88,7 +87,7 @@ def test_java_gets_in(dev: Dev, tmp_path: Path) -> None:
     of_spark = {name.removeprefix("kafka."): value for name, value in options.items()}
     write_properties(tmp_path / "spark.properties", of_spark)
     topic = new_topic(dict(dev.librdkafka), partitions=2)
-    clients, version = JavaClients(tmp_path / "java"), JAVA["3.9.2"]
+    clients, version = JavaClients(tmp_path), JAVA["3.9.2"]
     of_java = dev.data / "secure" / "client.properties"
     events = [
         *clients.run(version, dev.bootstrap, [f"produce:{topic}:none:true"], of_java),

@@ -25,7 +25,7 @@ from tests.integration.secured import MECHANISMS, PASSWORD, SASL_LISTENERS, TLS_
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import metric, running
 from tests.support.java_programs.java_clients import CLIENTS, JavaClient, JavaClients
-from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
+from tests.support.java_programs.kafka_tools import KafkaTools
 from tests.support.names import unique_topic
 
 RECORDS = [b"%d" % number for number in range(200)]
@@ -183,14 +183,12 @@ def test_java_logs_in(
     assert produced == consumed and len(produced) == 80
 
 
-def test_java_tools_log_in(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_java_tools_log_in(secured: Secured) -> None:
     """`--command-config` with each mechanism, with a wrong password, and without a login."""
-    folder = tmp_path_factory.mktemp("tools")
-    compile_tools(folder)
     topics = "org.apache.kafka.tools.TopicCommand"
     topic = unique_topic("login")
     token_file = secured.java("sasl_tls", "OAUTHBEARER").parent / "token"
-    with KafkaTools(folder, secured.address("sasl_tls"), f"{ALLOW_FILES}={token_file.as_uri()}") as run:
+    with KafkaTools(secured.address("sasl_tls"), f"{ALLOW_FILES}={token_file.as_uri()}") as run:
         for number, mechanism in enumerate(MECHANISMS):
             config = ("--command-config", str(secured.java("sasl_tls", mechanism)))
             made = run(topics, *config, "--create", "--topic", f"{topic}-{number}")

@@ -9,7 +9,6 @@ import ssl
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from tests.integration.security.test_login import ALLOW_FILES, new_topic
 from tests.integration.servers import metric, resident_bytes, running
 from tests.integration.token_provider import SHORT_TOKENS, asking, token_provider
 from tests.support.gateway_process import HOST
-from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
+from tests.support.java_programs.kafka_tools import KafkaTools
 from tests.support.raw_client import ConnectionClosedError, RawClient, connected, encode_request
 
 LOGIN_MS, REAUTH_MS = 3_000, 3_000
@@ -127,12 +126,10 @@ def test_librdkafka_continues_after_the_end_of_a_session(strict: Secured) -> Non
     numbers.check()
 
 
-def test_java_logs_in_again(strict: Secured, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_java_logs_in_again(strict: Secured) -> None:
     topic = new_topic(strict.librdkafka("sasl", "PLAIN"))
-    folder = tmp_path_factory.mktemp("tools")
-    compile_tools(folder)
     before = logins(strict, "again")
-    with KafkaTools(folder, strict.address("sasl_tls")) as run:
+    with KafkaTools(strict.address("sasl_tls")) as run:
 
         def logs_in_again() -> bool:
             """On a busy machine, a session may expire before the client begins the next one, and the first login may
@@ -197,14 +194,13 @@ def test_librdkafka_continues_with_new_tokens(strict: Secured) -> None:
     assert read_all(strict.gateway.bootstrap, topic) == [b"%d" % number for number in range(numbers.sent)]
 
 
-def test_java_logs_in_again_with_new_tokens(strict: Secured, tmp_path: Path) -> None:
+def test_java_logs_in_again_with_new_tokens(strict: Secured) -> None:
     topic = new_topic(strict.librdkafka("sasl", "PLAIN"))
-    compile_tools(tmp_path)
     config = strict.java("sasl_tls", "OAUTHBEARER")
     before, acknowledged = logins(strict, "again"), set[bytes]()
     with (
         token_provider(strict.issuer, USER, TOKEN_S) as url,
-        KafkaTools(tmp_path, strict.address("sasl_tls"), f"{ALLOW_FILES}={url}") as run,
+        KafkaTools(strict.address("sasl_tls"), f"{ALLOW_FILES}={url}") as run,
     ):
         with config.open("a") as out:
             out.writelines(f"{key}={value}\n" for key, value in (SHORT_TOKENS | asking(url)).items())

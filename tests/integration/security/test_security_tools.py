@@ -16,7 +16,8 @@ from tests.conformance.acls import KAFKA_SETTINGS
 from tests.integration.confluent import TIMEOUT_S
 from tests.integration.secured_pulsar import SecuredPulsar
 from tests.integration.servers import gateway_on, running
-from tests.support.java_programs.kafka_tools import JVM_OPTIONS, KafkaTools, compile_tools
+from tests.support.java_programs.compiled import compiled
+from tests.support.java_programs.kafka_tools import JVM_OPTIONS, KafkaTools
 from tests.support.names import unique_topic
 
 ACLS, CONFIGS = "kafka.admin.AclCommand", "kafka.admin.ConfigCommand"
@@ -53,7 +54,6 @@ def _lines(text: str) -> list[str]:
 @pytest.fixture(scope="module")
 def both(secured_pulsar: SecuredPulsar, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     folder = tmp_path_factory.mktemp("security-tools")
-    compile_tools(folder)
     authorization = {"authorizer": "acl", "allow_everyone_if_no_acl_found": True}
     gateway = gateway_on(
         secured_pulsar, folder / "gateway", pulsar={"namespace": unique_topic("tools")}, authorization=authorization
@@ -61,8 +61,8 @@ def both(secured_pulsar: SecuredPulsar, tmp_path_factory: pytest.TempPathFactory
     with (
         running(KafkaBroker(folder / "kafka", settings=KAFKA_SETTINGS)) as kafka,
         running(gateway),
-        KafkaTools(folder, kafka.bootstrap) as of_kafka,
-        KafkaTools(folder, gateway.bootstrap) as of_gateway,
+        KafkaTools(kafka.bootstrap) as of_kafka,
+        KafkaTools(gateway.bootstrap) as of_gateway,
     ):
         yield Both(of_kafka, of_gateway)
 
@@ -82,11 +82,9 @@ def test_acls(both: Both) -> None:
     both(ACLS, "--list")
 
 
-def test_acls_of_an_old_client(both: Both, tmp_path: Path) -> None:
+def test_acls_of_an_old_client(both: Both) -> None:
     class_path = artifact_classpath("org.apache.kafka", "kafka-clients", OLD_VERSION)
-    javac = ["javac", "-nowarn", "-cp", class_path, "-d", str(tmp_path), str(OLD_ADMIN)]
-    subprocess.run(javac, check=True, timeout=JAVA_TIMEOUT_S)
-    java = [java_executable(), *JVM_OPTIONS, "-cp", f"{tmp_path}:{class_path}", "OldAcls"]
+    java = [java_executable(), *JVM_OPTIONS, "-cp", f"{compiled(class_path, OLD_ADMIN)}:{class_path}", "OldAcls"]
     expected, actual = (
         subprocess.run([*java, address, "orders-of-old"], check=True, stdout=subprocess.PIPE, timeout=JAVA_TIMEOUT_S)
         for address in both.addresses

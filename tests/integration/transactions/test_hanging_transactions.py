@@ -16,7 +16,7 @@ from tests.integration.transactional import read
 from tests.integration.transactions.test_transactions import UNCOMMITTED, transactional, write
 from tests.integration.transactions.test_transactions_command import COMMAND, rows
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
-from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
+from tests.support.java_programs.kafka_tools import KafkaTools
 from tests.support.names import unique_topic
 
 PACKAGES = ("gateway", "coordinator", "protocol")
@@ -43,7 +43,6 @@ def impatient_sources(tmp_path: Path) -> Path:
 
 def test_a_coordinator_lost_its_state(pulsar: PulsarStandalone, tmp_path: Path, impatient_sources: Path) -> None:
     namespace, topic = unique_topic("hanging"), unique_topic("transactions")
-    compile_tools(tmp_path)
     with running(gateway_on(pulsar, tmp_path / "gateway", pulsar={"namespace": namespace})) as gateway:
         bootstrap = gateway.bootstrap
         create_topic(bootstrap, topic, partitions=2)
@@ -59,7 +58,7 @@ def test_a_coordinator_lost_its_state(pulsar: PulsarStandalone, tmp_path: Path, 
         gateway.start()
         gateway.wait_ready()
         assert [ends(bootstrap, topic, partition) for partition in range(2)] == [(0, 3), (0, 3)]
-        with KafkaTools(tmp_path, bootstrap) as tools:
+        with KafkaTools(bootstrap) as tools:
             assert hanging(tools, topic) == {BY_OPERATOR: "0", BY_GATEWAY: "0"}
             aborted = tools(COMMAND, "abort", "--topic", topic, "--partition", str(BY_OPERATOR), "--start-offset", "0")
             assert aborted.status == 0, aborted.text

@@ -20,18 +20,16 @@ from tests.integration.confluent import (
     produce,
 )
 from tests.integration.transactions.test_transactions import COMMITTED, TRANSACTION_MS, transactional, write
-from tests.support.java_programs.kafka_tools import KafkaTools, compile_tools
+from tests.support.java_programs.kafka_tools import KafkaTools
 from tests.support.names import unique_topic
 
 COMMAND = "org.apache.kafka.tools.TransactionsCommand"
 
 
 @pytest.fixture
-def tools(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
-    folder = tmp_path_factory.mktemp("tools")
-    compile_tools(folder)
+def tools(bootstrap: str) -> Iterator[KafkaTools]:
     with ExitStack() as stack:
-        yield stack.enter_context(KafkaTools(folder, bootstrap))
+        yield stack.enter_context(KafkaTools(bootstrap))
 
 
 @pytest.fixture

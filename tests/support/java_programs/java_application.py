@@ -10,8 +10,8 @@ from typing import Self
 from deploy.local.java import java_executable
 from deploy.local.kafka import LOG4J_CONFIG
 from deploy.local.process import bound
+from tests.support.java_programs.compiled import compiled
 
-COMPILE_TIMEOUT_S = 60
 JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}")
 
 
@@ -19,12 +19,10 @@ class JavaApplication:
     """All its files are in `work_dir`. As a context, it is killed at the end."""
 
     def __init__(self, work_dir: Path, source: Path, classpath: str, jvm_options: Sequence[str]) -> None:
-        self._source = source
         self._log = work_dir / f"{source.stem}.log"
-        self._classes = work_dir / f"{source.stem}-classes"
-        self._classpath = classpath
         options = [*JVM_OPTIONS, *jvm_options, f"-Djava.io.tmpdir={work_dir}"]  # what is killed removes no files
-        self._java = [java_executable(), *options, "-cp", f"{self._classes}:{classpath}", source.stem]
+        classes = compiled(classpath, source)
+        self._java = [java_executable(), *options, "-cp", f"{classes}:{classpath}", source.stem]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -35,10 +33,6 @@ class JavaApplication:
 
     def run(self, *arguments: str) -> None:
         """Start a process, which `kill` ends."""
-        if not self._classes.exists():
-            options = ["-encoding", "UTF-8", "-cp", self._classpath, "-d", str(self._classes)]
-            command = ["javac", *options, str(self._source)]
-            subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_S)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(bound([*self._java, *arguments]), stdout=log, stderr=subprocess.STDOUT)
 

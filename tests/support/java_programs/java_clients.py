@@ -10,9 +10,9 @@ from typing import Any
 
 from deploy.local.jars import artifact_classpath
 from deploy.local.java import java_executable
+from tests.support.java_programs.compiled import compiled
 
 SOURCES = Path(__file__).parents[2] / "integration" / "java"
-COMPILE_TIMEOUT_S = 60
 RUN_TIMEOUT_S = 150
 # A client lives for seconds, so a fast start is more important than fast code.
 JVM_OPTIONS = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -48,7 +48,7 @@ CLIENTS = (
 
 
 class JavaClients:
-    """Compiles for each version once, into `work_dir`."""
+    """Their temporary files are in `work_dir`."""
 
     def __init__(self, work_dir: Path) -> None:
         self._work_dir = work_dir
@@ -68,24 +68,17 @@ class JavaClients:
 
     def _java(self, client: JavaClient) -> list[str]:
         options = [*JVM_OPTIONS, f"-Djava.io.tmpdir={self._work_dir}"]
-        return [java_executable(), *options, "-cp", f"{self._compiled(client)}:{_classpath(client)}"]
-
-    def _compiled(self, client: JavaClient) -> Path:
-        classes = self._work_dir / client.version
-        if not classes.exists():
-            sources = [str(SOURCES / "RoundTrip.java"), str(SOURCES / client.api / "Api.java")]
-            if client.has_consumer_protocol:
-                sources.append(str(SOURCES / "GroupMember.java"))
-            _run(
-                ["javac", "-encoding", "UTF-8", "-cp", _classpath(client), "-d", str(classes), *sources],
-                COMPILE_TIMEOUT_S,
-            )
-        return classes
+        return [java_executable(), *options, "-cp", f"{_compiled(client)}:{_classpath(client)}"]
 
 
 def fetch_newest() -> None:
     """Download the jars of the newest client, while there is a network."""
     _classpath(CLIENTS[-1])
+
+
+def _compiled(client: JavaClient) -> Path:
+    programs = ["RoundTrip", f"{client.api}/Api", *(["GroupMember"] if client.has_consumer_protocol else [])]
+    return compiled(_classpath(client), *(SOURCES / f"{program}.java" for program in programs))
 
 
 def _classpath(client: JavaClient) -> str:

@@ -12,9 +12,9 @@ from deploy.local.jars import classpath
 from deploy.local.java import java_executable
 from deploy.local.kafka import LOG4J_CONFIG
 from deploy.local.process import bound
+from tests.support.java_programs.compiled import compiled
 
 SOURCE = Path(__file__).parents[2] / "integration" / "java" / "Tools.java"
-COMPILE_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 10
 JVM_OPTIONS = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -24,19 +24,16 @@ class Printed(NamedTuple):
     text: str
 
 
-def compile_tools(folder: Path) -> None:
-    command = ["javac", "-encoding", "UTF-8", "-cp", classpath("kafka"), "-d", str(folder), str(SOURCE)]
-    subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_S)
-
-
 class KafkaTools:
-    """Call it with a tool's class and arguments. A context manager; `folder` has the output of `compile_tools`."""
+    """Call it with a tool's class and arguments. A context manager."""
 
-    def __init__(self, folder: Path, bootstrap: str, *options: str) -> None:
+    def __init__(self, bootstrap: str, *options: str) -> None:
         """`options` of the JVM."""
         self.bootstrap = bootstrap
         log4j = f"-Dlog4j.configuration={LOG4J_CONFIG.as_uri()}"
-        command = [java_executable(), *JVM_OPTIONS, *options, log4j, "-cp", f"{folder}:{classpath('kafka')}", "Tools"]
+        jars = classpath("kafka")
+        classes = compiled(jars, SOURCE)
+        command = [java_executable(), *JVM_OPTIONS, *options, log4j, "-cp", f"{classes}:{jars}", "Tools"]
         self._process = subprocess.Popen(
             bound(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
