@@ -19,7 +19,7 @@ from protocol.pulsar.pulsar_commands_pb2 import (
 )
 
 MAX_BYTES = 1 << 16
-FUZZ = settings(max_examples=300, deadline=None)
+FUZZ = settings(max_examples=200, deadline=None)
 
 any_bytes = st.binary(max_size=300)
 

@@ -26,7 +26,7 @@ from protocol.kafka.up_conversion import up_convert
 from tests.support.records import decode_records, parse_message_set
 
 MAX_BYTES = 1 << 16
-FUZZ = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 any_bytes = st.binary(max_size=300)
 optional_bytes = st.none() | st.binary(max_size=200)

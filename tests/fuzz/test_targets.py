@@ -8,7 +8,7 @@ from tests.fuzz import corpus
 from tests.fuzz.all_targets import TARGETS
 from tests.fuzz.campaign import Campaign, quiet, try_input
 
-INPUTS = 3_000
+INPUTS = 2_000
 SEED = 20_000
 
 
