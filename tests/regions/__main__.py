@@ -21,6 +21,7 @@ from tests.regions import (
     faults,
     geo,
     geo_transactional,
+    mesh,
     moving,
     network,
     single_address,
@@ -61,6 +62,7 @@ PLAN: Sequence[tuple[str, Sequence[Trial]]] = (
         geo_transactional.give_up_a_region_of_transactions,
     )),
     ("combined", (geo.write_in_both, combined.lose_a_region)),
+    ("mesh", (geo.write_in_all, mesh.restart_gateways, mesh.lose_one_of_three)),
 )  # fmt: skip
 NEEDS_NETWORK = {
     faults.cut_a_gateway_off,
@@ -69,11 +71,12 @@ NEEDS_NETWORK = {
     faults.cut_between_regions,
     geo.lose_a_region_with_a_tail,
     geo_transactional.lose_a_tail_of_transactions,
+    mesh.lose_one_of_three,
     single_address.cut_between_gateways,
 }
 NEEDS_TWO_BOOKIES = {faults.cut_between_regions}
 """Cut off, the region that serves the topic goes on with its own bookies; in the small shapes it has one."""
-SHAPES = ("sync", "sync-small", "geo", "geo-small", "combined")
+SHAPES = ("sync", "sync-small", "geo", "geo-small", "combined", "mesh")
 PIPED_COLUMNS = 160
 REPORT = REPORTS / "regions.md"
 

@@ -54,7 +54,7 @@ def give_up_a_region_of_transactions(lab: Lab) -> Row:
         writer.write(BEFORE_S)
         hanging, _ = leave_open(eu, target, PARTITIONS, f"{target}-left-open")
         stack.callback(hanging.purge)
-        until(lambda: all(_undecided(us, target, number) for number in range(PARTITIONS)), "it is open in us")
+        until(lambda: all(undecided_offsets(us, target, number) for number in range(PARTITIONS)), "it is open in us")
         lab.cluster.kill("eu")
         stack.callback(lab.cluster.up)
         eu_pipes.abandon()
@@ -62,10 +62,10 @@ def give_up_a_region_of_transactions(lab: Lab) -> Row:
         us_writer = Writer(us, source, PARTITIONS, "us", enable_idempotence=True)
         us_writer.write(1)
         us_pipes = stack.enter_context(Pipes(us, source, target, f"{target}-group", PARTITIONS, "us"))
-        _commit_on(us_pipes, us_writer)
-        undecided = [_undecided(us, target, number) for number in range(PARTITIONS)]
+        commit_on(us_pipes, us_writer)
+        undecided = [undecided_offsets(us, target, number) for number in range(PARTITIONS)]
         aborted = _abort_hanging(us, target)
-        decided_s = until(lambda: _are_decided(lab, target, ("us",)), "it is aborted")
+        decided_s = until(lambda: are_decided(lab, target, ("us",)), "it is aborted")
         us_pipes.abandon()
         us_writer.flush()
     ours = [each for each in us_pipes.transactions if each.outcome is Outcome.COMMITTED]
@@ -112,37 +112,37 @@ def _lose_eu(lab: Lab, name: str, cut: AbstractContextManager[None], tail_s: flo
     eu, us = lab.only("eu"), lab.only("us")
     writer = Writer(eu, source, PARTITIONS)
     with ExitStack() as stack:
-        reader = stack.enter_context(_reading(us, target))
+        reader = stack.enter_context(reading(us, target))
         eu_pipes = stack.enter_context(Pipes(eu, source, target, group, PARTITIONS, "eu"))
         while min(committed(us, group, source, PARTITIONS)) < 0:
             writer.write(1)
             eu_pipes.check_alive()
         writer.write(BEFORE_S)
         hanging, left_open = leave_open(eu, target, PARTITIONS, f"{target}-left-open")
-        until(lambda: all(_undecided(us, target, number) for number in range(PARTITIONS)), "it is open in us")
+        until(lambda: all(undecided_offsets(us, target, number) for number in range(PARTITIONS)), "it is open in us")
         broken = stack.enter_context(ExitStack())
         broken.enter_context(cut)
         writer.write(tail_s)
         lab.cluster.kill("eu")
         eu_pipes.abandon()
         writer.abandon()
-        _check_position(lab, source, group, eu_pipes)
-        undecided = [_undecided(us, target, number) for number in range(PARTITIONS)]
+        check_position(lab, source, group, eu_pipes)
+        undecided = [undecided_offsets(us, target, number) for number in range(PARTITIONS)]
         us_writer = Writer(us, source, PARTITIONS, "us", enable_idempotence=True)
         us_writer.write(1)
         us_pipes = stack.enter_context(Pipes(us, source, target, group, PARTITIONS, "us"))
-        began_s = _commit_on(us_pipes, us_writer)
+        began_s = commit_on(us_pipes, us_writer)
         broken.close()
         lab.cluster.up()
         us_writer.write(1)
         us_writer.flush()
-        decided_s = until(lambda: _are_decided(lab, target), "every transaction is decided in both", SETTLED_S)
+        decided_s = until(lambda: are_decided(lab, target), "every transaction is decided in both", SETTLED_S)
         us_pipes.abandon()
         stack.callback(hanging.purge)
     transactions = [*eu_pipes.transactions, left_open, *us_pipes.transactions]
-    settled_s = until(lambda: _are_equal(lab, target), "both have the same", SETTLED_S)
+    settled_s = until(lambda: are_equal(lab, target), "both have the same", SETTLED_S)
     for region in REGIONS:
-        _check(lab, region, target, transactions, reader.reads if region == "us" else [])
+        check_in(lab, region, target, transactions, reader.reads if region == "us" else [])
     counts = Counter(each.outcome for each in transactions)
     return {
         "transactions committed": str(counts[Outcome.COMMITTED]),
@@ -157,10 +157,10 @@ def _lose_eu(lab: Lab, name: str, cut: AbstractContextManager[None], tail_s: flo
     }
 
 
-def _commit_on(pipes: Pipes, writer: Writer) -> float:
+def commit_on(pipes: Pipes, writer: Writer, count: int = COMMITS) -> float:
     """Seconds until each pipe has committed, of COMMITS that it commits. They read what is written meanwhile."""
     start, began_s = time.monotonic(), None
-    while not pipes.have_committed(COMMITS):
+    while not pipes.have_committed(count):
         writer.write(0.5)
         pipes.check_alive()
         took_s = time.monotonic() - start
@@ -171,8 +171,8 @@ def _commit_on(pipes: Pipes, writer: Writer) -> float:
 
 
 @contextmanager
-def _reading(bootstrap: str, topic: str) -> Iterator[Reader]:
-    reader = Reader(bootstrap, topic, PARTITIONS, "a reader in us")
+def reading(bootstrap: str, topic: str, name: str = "a reader in us") -> Iterator[Reader]:
+    reader = Reader(bootstrap, topic, PARTITIONS, name)
     reader.start()
     try:
         yield reader
@@ -182,7 +182,7 @@ def _reading(bootstrap: str, topic: str) -> Iterator[Reader]:
     assert reader.failure is None, reader.failure
 
 
-def _check_position(lab: Lab, source: str, group: str, pipes: Pipes) -> None:
+def check_position(lab: Lab, source: str, group: str, pipes: Pipes) -> None:
     """In us the group is behind no record that only aborted transactions have read."""
     us = lab.only("us")
     for number, offset in enumerate(committed(us, group, source, PARTITIONS)):
@@ -191,29 +191,31 @@ def _check_position(lab: Lab, source: str, group: str, pipes: Pipes) -> None:
         assert not skipped, f"the group has passed {sorted(skipped)[:5]} in us, which no committed transaction has read"
 
 
-def _undecided(bootstrap: str, topic: str, partition: int) -> int:
+def undecided_offsets(bootstrap: str, topic: str, partition: int) -> int:
     """The number of offsets behind the last stable one."""
     stable = watermarks(bootstrap, topic, partition)[1]
     return watermarks(bootstrap, topic, partition, isolation_level="read_uncommitted")[1] - stable
 
 
-def _are_decided(lab: Lab, topic: str, regions: Sequence[str] = REGIONS) -> bool:
-    return not any(_undecided(lab.only(region), topic, number) for region in regions for number in range(PARTITIONS))
+def are_decided(lab: Lab, topic: str, regions: Sequence[str] = REGIONS, partitions: int = PARTITIONS) -> bool:
+    return not any(
+        undecided_offsets(lab.only(region), topic, number) for region in regions for number in range(partitions)
+    )
 
 
-def _are_equal(lab: Lab, topic: str) -> bool:
-    eu, us = (
+def are_equal(lab: Lab, topic: str, regions: Sequence[str] = REGIONS) -> bool:
+    first, *others = (
         [
             Counter(value for _, value in read_rows(lab.only(region), topic, number, isolation))
             for number in range(PARTITIONS)
             for isolation in ("read_uncommitted", "read_committed")
         ]
-        for region in REGIONS
+        for region in regions
     )
-    return eu == us
+    return all(each == first for each in others)
 
 
-def _check(lab: Lab, region: str, topic: str, transactions: list[Transaction], reads: list[Read]) -> None:
+def check_in(lab: Lab, region: str, topic: str, transactions: list[Transaction], reads: list[Read]) -> None:
     found = TransactionHistory(transactions, reads=reads)
     for number in range(PARTITIONS):
         found.everything[number] = read_rows(lab.only(region), topic, number, "read_uncommitted")

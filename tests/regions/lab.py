@@ -36,6 +36,11 @@ class Lab:
         self.namespace = cluster.topology.served
         self.system_namespace = cluster.topology.system_namespace
 
+    @property
+    def regions(self) -> list[str]:
+        """Those that clients use."""
+        return [region for region in self.topology.regions if self.topology.of(Kind.GATEWAY, region=region)]
+
     def bootstrap(self, first: str) -> str:
         """The bootstrap addresses of clients in a region: its haproxy first, then the others."""
         return self.places.bootstrap(first=first)

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -97,7 +98,8 @@ class Pipe(threading.Thread):
             for partition, value in values:
                 producer.produce(self._target, value, partition=partition)
             offsets = [TopicPartition(self._source.topic, self._source.partition, end)]
-            producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), CALL_TIMEOUT_S)
+            send = partial(producer.send_offsets_to_transaction, offsets, consumer.consumer_group_metadata())
+            until_answered(send, self.stopping, CALL_TIMEOUT_S)  # the markers of the last one may be on their way
             if commits:
                 outcome = Outcome.UNKNOWN
                 until_answered(producer.commit_transaction, self.stopping, CALL_TIMEOUT_S)
@@ -143,6 +145,11 @@ class Pipes:
 
     def have_committed(self, count: int) -> bool:
         return all(each.committed >= count for each in self._all)
+
+    @property
+    def most_committed(self) -> int:
+        """The commits of the pipe that has most."""
+        return max(each.committed for each in self._all)
 
     @property
     def transactions(self) -> list[Transaction]:

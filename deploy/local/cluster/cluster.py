@@ -87,6 +87,11 @@ class LocalCluster:
         for kinds in reversed(STAGES):
             self._end([node for node in self.topology.nodes if node.kind in kinds])
 
+    def stop(self, target: str) -> None:
+        """Stop a node or a region, gateways first, as `down` does."""
+        for kinds in reversed(STAGES):
+            self._end([node for node in self.select(target) if node.kind in kinds])
+
     def kill(self, target: str) -> None:
         """SIGKILL a node, or all nodes of a region at the same time."""
         chosen = self.select(target)

@@ -1,0 +1,174 @@
+"""Trials of three clusters, each of which replicates to both others: restarts in one, and the loss of one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from functools import partial
+
+from deploy.topology.description import Kind
+from tests.integration.confluent import TIMEOUT_S, assigned, committed, watermarks
+from tests.regions.changelog import Changelog, check_left, compacted_entries, make_compacted
+from tests.regions.geo import PARTITIONS, TAIL_S, Row, new_topic
+from tests.regions.geo_transactional import (
+    BEFORE_S,
+    SETTLED_S,
+    are_decided,
+    are_equal,
+    check_in,
+    check_position,
+    commit_on,
+    reading,
+    undecided_offsets,
+)
+from tests.regions.lab import Lab, Writer, until
+from tests.regions.pipes import Pipes, leave_open
+from tests.support.traffic.transaction_history import Outcome, Transaction
+from tests.support.traffic.transactional_traffic import Writer as TransactionalWriter
+from tests.support.traffic.transactional_traffic import stop_all
+
+ROUNDS = 2
+COMMITS_BETWEEN = 3
+"""Commits of each pipe after each change."""
+CLEANED_S = 90.0
+"""Cleaning looks every quarter of a minute at a log, and only at its size."""
+
+
+def restart_gateways(lab: Lab) -> Row:
+    """The two gateways of eu are restarted one after the other, twice, under transactions in eu and in both others.
+
+    No client fails. No aborted record is read, and no transaction is torn, lost, doubled or out of order, anywhere.
+    """
+    source, target = new_topic(lab, "mesh-restart-in"), new_topic(lab, "mesh-restart-out")
+    eu = lab.only("eu")
+    gateways = lab.topology.of(Kind.GATEWAY, region="eu")
+    others = [TransactionalWriter(lab.only(each), target, PARTITIONS, f"{target}-{each}", 1) for each in ("us", "ap")]
+    writer = Writer(eu, source, PARTITIONS, enable_idempotence=True)
+    took: list[float] = []
+    with ExitStack() as stack:
+        readers = {each: stack.enter_context(reading(lab.only(each), target, each)) for each in lab.regions}
+        pipes = stack.enter_context(Pipes(eu, source, target, f"{target}-group", PARTITIONS, "eu"))
+        stack.callback(stop_all, others)
+        for each in others:
+            each.start()
+        commit_on(pipes, writer)
+        for gateway in ROUNDS * gateways:
+            for change in (lab.cluster.stop, lab.cluster.start):
+                change(gateway.name)
+                took.append(commit_on(pipes, writer, pipes.most_committed + COMMITS_BETWEEN))
+        writer.flush()
+        writer.check_no_errors()
+        pipes.abandon()
+    transactions = [*pipes.transactions, *(done for each in others for done in each.transactions)]
+    until(lambda: are_decided(lab, target, lab.regions), "every transaction is decided", SETTLED_S)
+    settled_s = until(lambda: are_equal(lab, target, lab.regions), "all have the same", SETTLED_S)
+    for region in lab.regions:
+        check_in(lab, region, target, transactions, readers[region].reads)
+    return {**_counted(transactions), "longest pause": f"{max(took):.1f} s", "all had the same": f"{settled_s:.1f} s"}
+
+
+def lose_one_of_three(lab: Lab) -> Row:
+    """eu and ap are cut from each other, and eu is killed 3 s later, under transactions in all of them. So us has what
+    eu wrote last, and ap has not. The transactional ids and the group of eu go on in us, until eu is back.
+
+    No aborted record is read, and no transaction is torn, lost, doubled or out of order, anywhere. A compacted topic
+    has the last committed value of each key everywhere.
+    """
+    source, target, changelog = (new_topic(lab, f"mesh-{name}", count) for name, count in
+                                 (("in", PARTITIONS), ("out", PARTITIONS), ("changelog", 1)))  # fmt: skip
+    make_compacted(lab, changelog)
+    group, eu, us = f"{target}-group", lab.only("eu"), lab.only("us")
+    others = [TransactionalWriter(lab.only(each), target, PARTITIONS, f"{target}-{each}", 1) for each in ("us", "ap")]
+    logs = {each: Changelog(lab.only(each), changelog, each) for each in lab.regions}
+    writer = Writer(eu, source, PARTITIONS)
+    with ExitStack() as stack:
+        readers = {each: stack.enter_context(reading(lab.only(each), target, each)) for each in ("us", "ap")}
+        eu_pipes = stack.enter_context(Pipes(eu, source, target, group, PARTITIONS, "eu"))
+        stack.callback(stop_all, [*others, *logs.values()])
+        for each in (*others, *logs.values()):
+            each.start()
+        while min(committed(us, group, source, PARTITIONS)) < 0 or min(each.commits for each in logs.values()) < 30:
+            writer.write(1)
+            eu_pipes.check_alive()
+        writer.write(BEFORE_S)
+        hanging, left_open = leave_open(eu, target, PARTITIONS, f"{target}-left-open")
+        for region in ("us", "ap"):
+            until(partial(_has_open, lab, region, target), f"it is open in {region}")
+        broken = stack.enter_context(ExitStack())
+        broken.enter_context(lab.cut_between("eu", "ap"))
+        writer.write(TAIL_S)
+        logs["eu"].stopping.set()
+        lab.cluster.kill("eu")
+        eu_pipes.abandon()
+        writer.abandon()
+        check_position(lab, source, group, eu_pipes)
+        behind = _apart(lab, target)
+        us_writer = Writer(us, source, PARTITIONS, "us", enable_idempotence=True)
+        us_writer.write(1)
+        us_pipes = stack.enter_context(Pipes(us, source, target, group, PARTITIONS, "us"))
+        began_s = commit_on(us_pipes, us_writer)
+        broken.close()
+        lab.cluster.up()
+        us_writer.write(1)
+        us_writer.flush()
+        stop_all([*others, *(logs[each] for each in ("us", "ap"))])
+        decided_s = until(lambda: are_decided(lab, target, lab.regions), "every transaction is decided", SETTLED_S)
+        us_pipes.abandon()
+        stack.callback(hanging.purge)
+    transactions = [
+        *eu_pipes.transactions, left_open, *us_pipes.transactions,
+        *(done for each in others for done in each.transactions),
+    ]  # fmt: skip
+    settled_s = until(lambda: are_equal(lab, target, lab.regions), "all have the same", SETTLED_S)
+    for region in lab.regions:
+        check_in(lab, region, target, transactions, readers[region].reads if region in readers else [])
+    until(lambda: are_decided(lab, changelog, lab.regions, 1), "the compacted topic is decided", SETTLED_S)
+    superseded = [_superseded(lab, region, changelog, [*logs.values()]) for region in lab.regions]
+    return {
+        **_counted(transactions),
+        "missing in ap, and not in us, until eu was back": str(behind),
+        "us committed": f"{began_s:.1f} s after the kill",
+        "all was decided": f"{decided_s:.1f} s after eu was up",
+        "all had the same": f"{settled_s:.1f} s after that",
+        "commits to the compacted topic": str(sum(each.commits for each in logs.values())),
+        "replaced values that were left": ", ".join(map(str, superseded)),
+    }
+
+
+def _counted(transactions: list[Transaction]) -> Row:
+    counts = Counter(each.outcome for each in transactions)
+    return {
+        "transactions committed": str(counts[Outcome.COMMITTED]),
+        "aborted": str(counts[Outcome.ABORTED]),
+        "without an answer": str(counts[Outcome.UNKNOWN]),
+        "lost": "0",
+        "doubled": "0",
+    }
+
+
+def _has_open(lab: Lab, region: str, topic: str) -> bool:
+    return all(undecided_offsets(lab.only(region), topic, number) for number in range(PARTITIONS))
+
+
+def _apart(lab: Lab, topic: str) -> int:
+    """The records of eu that us has, and ap has not."""
+    us, ap = (_of_eu(lab, region, topic) for region in ("us", "ap"))
+    assert us - ap, "all of eu is in ap"
+    return len(us - ap)
+
+
+def _of_eu(lab: Lab, region: str, topic: str) -> set[bytes]:
+    found: set[bytes] = set()
+    for number in range(PARTITIONS):
+        end = watermarks(lab.only(region), topic, number, isolation_level="read_uncommitted")[1]
+        with assigned(lab.only(region), topic, partition=number, enable_partition_eof=True) as consumer:
+            for message in iter(partial(consumer.poll, TIMEOUT_S), None):
+                if message.error() is not None or (message.offset() or 0) >= end:  # others write on: no end to wait for
+                    break
+                found.add(message.value() or b"")
+    return {value for value in found if value.startswith(b"eu-")}
+
+
+def _superseded(lab: Lab, region: str, topic: str, writers: list[Changelog]) -> int:
+    until(lambda: compacted_entries(lab, region, topic), f"it is cleaned in {region}", CLEANED_S)
+    return check_left(lab, region, topic, writers)
