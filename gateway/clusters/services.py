@@ -17,6 +17,7 @@ from gateway.coordination.groups.group_transactions import group_transactions
 from gateway.coordination.transactions.cleaning import Cleaning
 from gateway.coordination.transactions.marker_links import MarkerLinks, client_ids
 from gateway.coordination.transactions.newest_connections import NewestConnections
+from gateway.coordination.transactions.own_checkpoints import OwnCheckpoints
 from gateway.coordination.transactions.reconciliation import Reconciliation
 from gateway.coordination.transactions.stable_offset_lag import last_stable_offset_lag
 from gateway.coordination.transactions.transaction_service import TransactionService
@@ -95,6 +96,7 @@ class ClusterServices:
         )  # fmt: skip
         metrics.last_stable_offset_lag.set_function(lambda: last_stable_offset_lag(self._logs, fleet))
         self._cleaning = Cleaning(fleet, self._logs, self._topics.cached, metrics)
+        self._own_checkpoints = OwnCheckpoints(fleet, self._logs)
         self.security = new_security(
             client, admin, config.pulsar, config.authorization, config.limits.max_security_bytes,
             lambda: fleet.leads(SECURITY, 0),
@@ -150,6 +152,7 @@ class ClusterServices:
         await asyncio.gather(self._groups.start(), self._transactions.start())
         self._tasks.keep_running("reconciliation of transactions", self._reconciliation.follow)
         self._tasks.keep_running("cleaning of compacted topics", self._cleaning.follow)
+        self._tasks.keep_running("checkpoints of copied logs", self._own_checkpoints.follow)
 
     def begin_to_start(self) -> None:
         """Start in the background."""

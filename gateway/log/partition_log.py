@@ -18,7 +18,7 @@ from gateway.log.bounds.log_bounds import LogBounds, read_bounds
 from gateway.log.bounds.log_end import UNKNOWN_OFFSET, LogEnd, Receipt, Resolved
 from gateway.log.entries.chunked_messages import is_piece
 from gateway.log.entries.log_entry import LogEntry
-from gateway.log.entries.message_entry import Messages, encode_removals
+from gateway.log.entries.message_entry import EncodedEntry, Messages, encode_no_record, encode_removals
 from gateway.log.reading.cache import LogTail
 from gateway.log.reading.end_refresh import EndRefresh
 from gateway.log.reading.held_back import HeldBackEntries
@@ -196,6 +196,15 @@ class PartitionLog:
 
         Raises PulsarError, and KafkaError.
         """
+        await self._append_gap(len(compaction_keys), encode_removals(compaction_keys), is_removal=True)
+
+    async def append_checkpoint(self) -> None:
+        """Append an entry for the sake of its checkpoint, and wait until it is written. Raises as ``append_removals``.
+        """
+        self.transactions.prefix.checkpoints.want()
+        await self._append_gap(1, encode_no_record(), is_removal=False)
+
+    async def _append_gap(self, count: int, entry: EncodedEntry, *, is_removal: bool) -> None:
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(_: int, error: Exception | None) -> None:
@@ -206,10 +215,10 @@ class PartitionLog:
             else:
                 written.set_exception(error)
 
-        data = memoryview(gap_batch(0, len(compaction_keys)))
+        data = memoryview(gap_batch(0, count))
         await self.writer.wait_until_ready()
         self._check_open()
-        self.writer.append_removals(data, len(compaction_keys), done, encode_removals(compaction_keys))
+        self.writer.append_gap(data, count, done, entry, is_removal=is_removal)
         await written
 
     def _check_open(self) -> None:
@@ -257,7 +266,7 @@ class PartitionLog:
                 self._decided(receipt, base_offset)
         self.transactions.appended(read.position, read.base_offset, read.next_offset, read.data)
         if self.transactions.flagged:
-            self.transactions.prefix.checkpoints.seen(entry)
+            self.transactions.prefix.seen_in_log(entry, is_copy=read.is_copy)
         elif read.is_copy:
             self.transactions.replicated()
         self._skip_held_back(read.position, was_held_back=was_held_back)

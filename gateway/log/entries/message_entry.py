@@ -8,7 +8,8 @@ compaction sees their keys. Properties keep what only Kafka has, so that the gat
                                   by semicolons: the producer states can be rebuilt from the log
                    kafka.control  of a transaction marker, `type,coordinator epoch`: a marker is an entry of its own
                                   with one message
-                   kafka.removes  the messages are tombstones of compaction keys (see below), not records
+                   kafka.removes  the messages are no records: tombstones of compaction keys (see below), or one
+                                  without a key, for the sake of the entry's other properties
     of a message,  kafka.record   words, separated by spaces:
     where needed                  `empty`     the value is empty and stored as one byte, because compaction treats
                                               messages without bytes as tombstones
@@ -104,6 +105,12 @@ def encode_removals(keys: Sequence[bytes]) -> EncodedEntry:
     metadata = MessageMetadata(compression=CompressionType.LZ4, uncompressed_size=len(plain))
     fields = encode_metadata_properties(stored) + metadata.SerializePartialToString() + _HERE_ALONE
     return EncodedEntry(compress(CompressionType.LZ4, plain), fields)
+
+
+def encode_no_record() -> EncodedEntry:
+    """An entry for this cluster alone, which has nothing but properties. It takes an offset."""
+    stored = [(FORMAT_PROPERTY, MESSAGES_FORMAT), (BATCHES_PROPERTY, "1,0,-1,-1,-1"), (REMOVES_PROPERTY, "")]
+    return EncodedEntry(encode_message(None), encode_metadata_properties(stored) + _HERE_ALONE)
 
 
 def encode_entry(batches: Sequence[tuple[BatchHeader, bytes]], *, compacted: bool = False) -> EncodedEntry:

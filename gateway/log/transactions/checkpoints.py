@@ -81,15 +81,29 @@ class Checkpoints:
         self._sent_for: Checkpoint | None = None
         self._needed_bytes = 1
         """The size of the last checkpoint that was too large for its entry."""
+        self._is_wanted = False
+        """The next entry is written for the sake of a checkpoint."""
         self._again_after = 0
         """The number of entries, counted as above, after which a checkpoint of this size is tried again."""
+
+    def want(self) -> None:
+        """The next entry needs a checkpoint."""
+        self._is_wanted = True
+
+    def is_far_behind(self, last: Position) -> bool:
+        """Whether a new leader has to read much to get from the newest checkpoint to the log's end."""
+        if self.newest is None or self._places:
+            return True
+        ledger_id, entry_id = self.newest.entry
+        return ledger_id != last.ledger_id or last.entry_id - entry_id >= EVERY_ENTRIES
 
     def next_tag(self, size_bytes: int, room_bytes: int, make: MakeCheckpoint | None) -> Tag:
         """The tag of the entry of ``size_bytes`` that is about to be sent. The tag may take ``room_bytes``."""
         self._bytes += size_bytes
         self._entries += 1
         has_room = room_bytes >= self._needed_bytes or self._entries > self._again_after > 0
-        if make is not None and has_room and self._is_due():
+        is_due, self._is_wanted = self._is_wanted or self._is_due(), False
+        if make is not None and has_room and is_due:
             place = self._places[0] if self._places else None
             checkpoint = make(place)
             fields = encode_metadata_properties([(CHECKPOINT, encode_checkpoint(checkpoint))])

@@ -40,6 +40,8 @@ class EntryEvents(NamedTuple):
     events: Sequence[Event] = ()
     base_offset: int = -2
     """Set in entries that are read from the log, if gateways wrote them."""
+    is_copy: bool = False
+    """Another cluster's gateway has written it, as far as that was read from the log."""
 
 
 def events_of(data: Buffer, base_offset: int) -> list[Event]:

@@ -18,6 +18,7 @@ from gateway.log.transactions.past_aborted import PastAborted
 from gateway.log.transactions.scan import scan_events
 from gateway.log.transactions.state import PartitionTransactions
 from gateway.pulsar.position import Position
+from gateway.pulsar.reader import Entry
 from protocol.kafka.transaction_marker import MarkerType
 
 MAX_ABORTED, KEPT_ABORTED = 50_000, 25_000
@@ -41,6 +42,8 @@ class LogPrefix:
         self.state = PartitionTransactions()
         self.seen = False
         """There was a transaction."""
+        self._has_copies = False
+        """Other clusters write to the log."""
         self.checkpoints = Checkpoints()
         self.past = PastAborted(NO_ENTRY)
         """The transactions that were aborted before those in the state."""
@@ -63,6 +66,7 @@ class LogPrefix:
 
     def take(self, entry: EntryEvents) -> None:
         """Apply what the next entry says. The caller moves the position."""
+        self._has_copies = self._has_copies or entry.is_copy
         if not entry.events:
             return
         is_much = False
@@ -73,13 +77,36 @@ class LogPrefix:
         if is_much:
             self.checkpoints.keep_place(self.place(entry.position, entry.next_offset))
         self.seen = True
+        self._forget_old_aborted()
+        self._on_taken(entry)
+
+    def _forget_old_aborted(self) -> None:
         newest = self.checkpoints.newest
         if self.state.aborted_count > MAX_ABORTED and newest is not None:
             before = self.state.aborted_from
             self.state.keep_aborted(KEPT_ABORTED, told_below=newest.offset)
             if self.state.aborted_from > before:
                 self.past.extended(newest.entry)
-        self._on_taken(entry)
+
+    def checkpoint_written(self, entry: Position, offset: int) -> None:
+        """The entry with this gateway's checkpoint is in the log."""
+        self.checkpoints.written(entry, offset)
+        self._forget_old_aborted()
+
+    def seen_in_log(self, entry: Entry, *, is_copy: bool) -> None:
+        """An entry of a log with transactions was read, which another gateway may have written."""
+        self.checkpoints.seen(entry)
+        self._has_copies = self._has_copies or is_copy
+
+    @property
+    def lacks_checkpoint(self) -> bool:
+        """A new leader has to read much, because only other clusters have written to the log for long.
+
+        A compacted log has no entries for the sake of checkpoints alone: compaction would remove them, and the cleaning
+        says how far it has come.
+        """
+        may_have_one = self.seen and self._has_copies and not self._cleaned.compacted
+        return may_have_one and self.checkpoints.is_far_behind(self.position)
 
     def place(self, position: Position, next_offset: int) -> Checkpoint:
         """The open transactions after this entry, up to which all is applied, and the ones that ended last."""

@@ -239,7 +239,7 @@ class LogTransactions:
 
     def checkpoint_written(self, entry: Position, checkpoint: Checkpoint) -> None:
         """The checkpoint was sent with this entry, which is now in the log."""
-        self.prefix.checkpoints.written(entry, checkpoint.offset)
+        self.prefix.checkpoint_written(entry, checkpoint.offset)
         self._written += 1
         if self._written % KEPT_EVERY == 0:
             self._keeping.start()

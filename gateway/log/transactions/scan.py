@@ -42,4 +42,4 @@ async def scan_events(
                 yield EntryEvents(entry.position)
             else:
                 events = events_of(read.data, read.base_offset)
-                yield EntryEvents(entry.position, read.next_offset, events, read.base_offset)
+                yield EntryEvents(entry.position, read.next_offset, events, read.base_offset, read.is_copy)

@@ -133,9 +133,9 @@ class LogWriter:
         now_s = self.last_used = time.monotonic()
         self._queue(PendingBatch(data, 1, None, done, messages, is_transactional=True, leased=True), now_s)
 
-    def append_removals(self, data: memoryview, count: int, done: Done, entry: EncodedEntry) -> None:
-        """Tombstones of compaction keys, of the leader. ``data`` stands for them without records. Raises KafkaError."""
-        self._queue(PendingBatch(data, count, None, done, entry, leased=True, is_removal=True), time.monotonic())
+    def append_gap(self, data: memoryview, count: int, done: Done, entry: EncodedEntry, *, is_removal: bool) -> None:
+        """The leader's messages that are no records: ``data`` takes their place. Raises KafkaError."""
+        self._queue(PendingBatch(data, count, None, done, entry, leased=True, is_removal=is_removal), time.monotonic())
 
     def _queue(self, batch: PendingBatch, now_s: float) -> None:
         if self._appender.idle and not self._end.unresolved:
