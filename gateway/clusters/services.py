@@ -95,7 +95,9 @@ class ClusterServices:
             config.transactions.max_timeout_ms, metrics,
         )  # fmt: skip
         metrics.last_stable_offset_lag.set_function(lambda: last_stable_offset_lag(self._logs, fleet))
-        self._cleaning = Cleaning(fleet, self._logs, self._topics.cached, metrics)
+        self._cleaning = Cleaning(
+            fleet, self._logs, self._topics.cached, self._topics.begin_transactions, metrics
+        )
         self._own_checkpoints = OwnCheckpoints(fleet, self._logs)
         self.security = new_security(
             client, admin, config.pulsar, config.authorization, config.limits.max_security_bytes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from uuid import UUID
 
 import structlog
@@ -73,12 +73,16 @@ class Cleaning:
     """Cleans one log after the other, so that only one needs memory."""
 
     def __init__(
-        self, fleet: FleetView, logs: LogRegistry, cached: Callable[[str], Topic | None], metrics: Metrics
-    ) -> None:
-        """``cached``: the topic as it is known now."""
+        self, fleet: FleetView, logs: LogRegistry, cached: Callable[[str], Topic | None],
+        begin_transactions: Callable[[str], Awaitable[None]], metrics: Metrics,
+    ) -> None:  # fmt: skip
+        """``cached``: the topic as it is known now. ``begin_transactions`` notes that a topic has transactions."""
         self._fleet = fleet
         self._logs = logs
         self._cached = cached
+        self._begin_transactions = begin_transactions
+        self._begin_again_at: dict[str, float] = {}
+        """The topics for which that failed."""
         self._led: dict[tuple[str, int], _Led] = {}
         metrics.uncleanable_partitions.set_function(lambda: sum(each.failures > 0 for each in self._led.values()))
 
@@ -88,6 +92,7 @@ class Cleaning:
             await self.check()
 
     async def check(self) -> None:
+        await self._find_copied()
         now_led = [*self._find_led()]
         self._led = {key: self._known(key, topic.topic_id, opened) for key, topic, opened in now_led}
         for key, topic, _ in now_led:
@@ -96,10 +101,29 @@ class Cleaning:
             if end is not None:
                 await self._clean_if_dirty(key, topic, led, end)
 
+    async def _find_copied(self) -> None:
+        """Transactions that only replication brings have begun here without a client. Pulsar's own compaction removes
+        nothing of them."""
+        now_s = time.monotonic()
+        copied = {topic.name for _, topic, _ in self._all_led() if topic.messages_only and not topic.has_transactions}
+        self._begin_again_at = {name: at_s for name, at_s in self._begin_again_at.items() if name in copied}
+        for name in copied:
+            if now_s < self._begin_again_at.get(name, now_s):
+                continue
+            try:
+                await self._begin_transactions(name)
+            except (KafkaError, PulsarError, TimeoutError) as error:
+                log.warning("cannot note that a topic has transactions", topic=name, error=repr(error))
+                self._begin_again_at[name] = time.monotonic() + AGAIN_S
+
     def _find_led(self) -> Iterator[tuple[tuple[str, int], Topic, PartitionLog]]:
+        return (each for each in self._all_led() if each[1].has_compaction_keys)
+
+    def _all_led(self) -> Iterator[tuple[tuple[str, int], Topic, PartitionLog]]:
+        """The compacted logs with transactions that this gateway leads."""
         for key, opened in self._logs.all_open():
             topic = self._cached(key[0])
-            if topic is None or not (topic.compacts and topic.has_compaction_keys and opened.transactions.flagged):
+            if topic is None or not (topic.compacts and opened.transactions.flagged):
                 continue
             if self._fleet.role(*key) is PartitionRole.LEADING:
                 yield key, topic, opened

@@ -76,8 +76,11 @@ class Writer(Client):
     """Runs one transaction after the other, each with records for some of the partitions. A quarter of them is aborted.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, name: str, seed: int) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, name: str, seed: int, pause_s: float = PAUSE_S
+    ) -> None:
         super().__init__(name)
+        self._pause_s = pause_s
         self.transactions: list[Transaction] = []
         self._random = random.Random(seed)
         self._servers, self._topic, self._partitions = bootstrap, topic, partitions
@@ -93,7 +96,7 @@ class Writer(Client):
                 break
             producer = producer or self._new_producer()
             producer = self._transaction(producer, number)
-            time.sleep(PAUSE_S)
+            time.sleep(self._pause_s)
 
     def _new_producer(self) -> Producer | None:
         """A new producer, which fences the previous one: its transaction is aborted. None if no gateway answers yet."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 from uuid import UUID
 
 import pytest
@@ -19,7 +20,7 @@ from gateway.log.registry import LogRegistry
 from gateway.log.transactions.checkpoint import NO_ENTRY
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin.topics import Ledger, StoredEntry
-from gateway.pulsar.errors import PulsarError
+from gateway.pulsar.errors import PulsarError, ServiceNotReadyError
 from gateway.pulsar.position import Position
 from gateway.topics.topic import Topic
 from tests.unit.gateway.coordination.transactions.fake_fleet import FakeFleet
@@ -108,17 +109,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return found
 
 
-def new_topic(topic_id: int = 1, *, has_compaction_keys: bool = True) -> Topic:
+def new_topic(topic_id: int = 1, *, has_compaction_keys: bool = True, has_transactions: bool = True) -> Topic:
     configs = {"cleanup.policy": "compact", "delete.retention.ms": "7", "min.compaction.lag.ms": "8000"}
     return Topic(
-        "t", "t", UUID(int=topic_id), 10, True, configs, 0.0, messages_only=True, has_transactions=True,
+        "t", "t", UUID(int=topic_id), 10, True, configs, 0.0, messages_only=True, has_transactions=has_transactions,
         has_compaction_keys=has_compaction_keys,
     )  # fmt: skip
 
 
 def new_cleaning(logs: Logs, metrics: Metrics, *, has_compaction_keys: bool = True) -> Cleaning:
     topic = new_topic(has_compaction_keys=has_compaction_keys)
-    return Cleaning(Led(), cast(LogRegistry, logs), lambda _: topic, metrics)
+    return Cleaning(Led(), cast(LogRegistry, logs), lambda _: topic, AsyncMock(), metrics)
 
 
 def uncleanable(metrics: Metrics) -> float | None:
@@ -278,7 +279,7 @@ async def test_one_that_cannot_be_cleaned_delays_no_other_and_is_tried_ever_less
 
 async def test_a_topic_that_was_made_anew_does_not_wait_for_the_old_one(clock: SimpleNamespace) -> None:
     topic = new_topic()
-    found = Cleaning(Led(), cast(LogRegistry, Logs()), lambda _: topic, Metrics())
+    found = Cleaning(Led(), cast(LogRegistry, Logs()), lambda _: topic, AsyncMock(), Metrics())
     FakeCleaner.errors["p1"] = SharedKeysError()
     await found.check()
     FakeCleaner.errors.clear()
@@ -287,3 +288,36 @@ async def test_a_topic_that_was_made_anew_does_not_wait_for_the_old_one(clock: S
     topic = new_topic(topic_id=2)
     await found.check()
     assert FakeCleaner.cleaned == ["p0", "p2", "p0", "p1", "p2"]
+
+
+async def test_transactions_that_only_replication_brings_are_cleaned(clock: SimpleNamespace) -> None:
+    """No client has begun one here. If Pulsar does not answer, it is tried again after a while."""
+    logs, topics = Logs(), {"t": new_topic(has_compaction_keys=False, has_transactions=False)}
+    only(logs, 1)
+    failures: list[PulsarError] = [ServiceNotReadyError("not yet")]
+    begun: list[str] = []
+
+    async def begin(name: str) -> None:
+        begun.append(name)
+        if failures:
+            raise failures.pop()
+        topics[name] = new_topic()
+
+    found = Cleaning(Led(), cast(LogRegistry, logs), topics.get, begin, Metrics())
+    for _ in range(2):
+        await found.check()
+        assert (begun, FakeCleaner.cleaned) == (["t"], [])
+    clock.now_s += AGAIN_S
+    for _ in range(2):
+        await found.check()
+        assert (begun, FakeCleaner.cleaned) == (["t", "t"], ["p1"])
+
+
+async def test_logs_without_transactions_are_left_alone(clock: SimpleNamespace) -> None:
+    logs, begin = Logs(), AsyncMock()
+    only(logs, 1)
+    logs.opened["t", 1].transactions.flagged = False
+    topic = new_topic(has_compaction_keys=False, has_transactions=False)
+    await Cleaning(Led(), cast(LogRegistry, logs), lambda _: topic, begin, Metrics()).check()
+    begin.assert_not_awaited()
+    assert not FakeCleaner.cleaned

@@ -56,7 +56,7 @@ def cleaning_of(scene: CleanedScene) -> Cleaning:
     logs = SimpleNamespace(
         all_open=lambda: [(("t", 0), scene.log)], shared=SimpleNamespace(resources=scene.log.resources)
     )
-    return Cleaning(cast(Any, FakeFleet()), cast(LogRegistry, logs), lambda _: topic, Metrics())
+    return Cleaning(cast(Any, FakeFleet()), cast(LogRegistry, logs), lambda _: topic, AsyncMock(), Metrics())
 
 
 async def checked(scene: CleanedScene, found: Cleaning) -> None:
