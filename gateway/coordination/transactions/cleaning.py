@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import UUID
 
 import structlog
 
 from coordinator.fleet.leadership import PartitionRole
 from gateway.background import report
+from gateway.coordination.transactions.unclean_logs import Key, UncleanLogs
 from gateway.errors import KafkaError
+from gateway.fan_out import Slices
 from gateway.fleet.view import FleetView
 from gateway.log.cleaning.cleaner import LogCleaner, Rules
 from gateway.log.cleaning.dirtiness import End, PastEnds, is_dirty
@@ -32,6 +34,7 @@ CHECK_S = 15.0
 AGAIN_S, MAX_AGAIN_S = 60.0, 3_600.0
 """Pauses after failures. Each attempt reads a whole log, so the pause doubles."""
 
+Found = tuple[Key, Topic, PartitionLog]
 log = structlog.get_logger()
 
 
@@ -63,6 +66,12 @@ class _Led:
             return None
         return end
 
+    @property
+    def is_clean(self) -> bool:
+        """As far as it could be, to its end. Or too little is left to clean it."""
+        last = self.cleaner.partition_log.source.last_position
+        return not self.failures and last <= max(self.asked or NO_ENTRY, self.cleaned or NO_ENTRY)
+
     def failed(self) -> None:
         self.asked = None
         self.again_at = time.monotonic() + min(MAX_AGAIN_S, AGAIN_S * 2.0 ** min(self.failures, 16))
@@ -83,7 +92,8 @@ class Cleaning:
         self._begin_transactions = begin_transactions
         self._begin_again_at: dict[str, float] = {}
         """The topics for which that failed."""
-        self._led: dict[tuple[str, int], _Led] = {}
+        self._led: dict[Key, _Led] = {}
+        self._unclean = UncleanLogs()
         metrics.uncleanable_partitions.set_function(lambda: sum(each.failures > 0 for each in self._led.values()))
 
     async def follow(self) -> None:
@@ -92,20 +102,51 @@ class Cleaning:
             await self.check()
 
     async def check(self) -> None:
-        await self._find_copied()
-        now_led = [*self._find_led()]
+        all_led = await self._all_led()
+        await self._begin_copied(all_led)
+        now_led = [each for each in all_led if each[1].has_compaction_keys]
+        before = self._led
         self._led = {key: self._known(key, topic.topic_id, opened) for key, topic, opened in now_led}
         for key, topic, _ in now_led:
             led = self._led[key]
             end = led.due(_rules(topic))
             if end is not None:
                 await self._clean_if_dirty(key, topic, led, end)
+            elif led.is_clean:
+                self._unclean.forget(key)
+        await self._open_unclean({key: led for key, led in before.items() if key not in self._led})
 
-    async def _find_copied(self) -> None:
+    async def _open_unclean(self, closed: Mapping[Key, _Led]) -> None:
+        """Logs that were closed as idle, when there may be something to clean."""
+        for key, led in closed.items():
+            topic = self._cleaned_topic(key)
+            if topic is not None and topic.topic_id == led.topic_id and not led.is_clean:
+                self._unclean.closed(key, _rules(topic).lag_ms / 1000)
+            else:
+                self._unclean.forget(key)
+        for key in self._unclean.due(self._led.keys()):
+            topic = self._cleaned_topic(key)
+            if topic is None:
+                self._unclean.forget(key)
+                continue
+            try:
+                await self._logs.open(topic, key[1])
+            except (KafkaError, PulsarError) as error:
+                log.info("a log to be cleaned was not opened", topic=key[0], partition=key[1], error=repr(error))
+                self._unclean.closed(key, 0)
+
+    def _cleaned_topic(self, key: Key) -> Topic | None:
+        """The topic, if this gateway has to clean the partition."""
+        topic = self._cached(key[0])
+        if topic is None or not (topic.compacts and topic.has_compaction_keys):
+            return None
+        return topic if self._fleet.role(*key) is PartitionRole.LEADING else None
+
+    async def _begin_copied(self, all_led: Sequence[Found]) -> None:
         """Transactions that only replication brings have begun here without a client. Pulsar's own compaction removes
         nothing of them."""
         now_s = time.monotonic()
-        copied = {topic.name for _, topic, _ in self._all_led() if topic.messages_only and not topic.has_transactions}
+        copied = {topic.name for _, topic, _ in all_led if topic.messages_only and not topic.has_transactions}
         self._begin_again_at = {name: at_s for name, at_s in self._begin_again_at.items() if name in copied}
         for name in copied:
             if now_s < self._begin_again_at.get(name, now_s):
@@ -116,26 +157,26 @@ class Cleaning:
                 log.warning("cannot note that a topic has transactions", topic=name, error=repr(error))
                 self._begin_again_at[name] = time.monotonic() + AGAIN_S
 
-    def _find_led(self) -> Iterator[tuple[tuple[str, int], Topic, PartitionLog]]:
-        return (each for each in self._all_led() if each[1].has_compaction_keys)
-
-    def _all_led(self) -> Iterator[tuple[tuple[str, int], Topic, PartitionLog]]:
+    async def _all_led(self) -> list[Found]:
         """The compacted logs with transactions that this gateway leads."""
+        found, slices = [], Slices()
         for key, opened in self._logs.all_open():
+            await slices.pause()
             topic = self._cached(key[0])
             if topic is None or not (topic.compacts and opened.transactions.flagged):
                 continue
             if self._fleet.role(*key) is PartitionRole.LEADING:
-                yield key, topic, opened
+                found.append((key, topic, opened))
+        return found
 
-    def _known(self, key: tuple[str, int], topic_id: UUID, opened: PartitionLog) -> _Led:
+    def _known(self, key: Key, topic_id: UUID, opened: PartitionLog) -> _Led:
         known = self._led.get(key)
         if known is None or known.topic_id != topic_id:  # or the topic was made anew
             return _Led(topic_id, LogCleaner(opened))
         known.cleaner.partition_log = opened  # the log may have been opened again
         return known
 
-    async def _clean_if_dirty(self, key: tuple[str, int], topic: Topic, led: _Led, end: End) -> None:
+    async def _clean_if_dirty(self, key: Key, topic: Topic, led: _Led, end: End) -> None:
         opened = led.cleaner.partition_log
         source, resources = opened.source, self._logs.shared.resources
         before, end_offset, led.asked = source.last_position, opened.end_offset, end.position

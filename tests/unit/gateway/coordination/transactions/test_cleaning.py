@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock
@@ -12,8 +13,9 @@ from uuid import UUID
 import pytest
 
 from coordinator.fleet.leadership import PartitionRole
-from gateway.coordination.transactions import cleaning
+from gateway.coordination.transactions import cleaning, unclean_logs
 from gateway.coordination.transactions.cleaning import AGAIN_S, MAX_AGAIN_S, Cleaning
+from gateway.coordination.transactions.unclean_logs import MAX_OPEN_AFTER_S, OPEN_AFTER_S
 from gateway.log.cleaning.cleaner import Outcome, Rules
 from gateway.log.cleaning.garbage import SharedKeysError
 from gateway.log.registry import LogRegistry
@@ -42,6 +44,9 @@ class Logs:
         self.opened = {("t", number): self._opened(number) for number in (0, 1, 2, 9)}
         self.topics = self
         self.shared = SimpleNamespace(resources=SimpleNamespace(admin=self, client=None))
+        self.idle: dict[tuple[str, int], Any] = {}
+        self.reopened: list[int] = []
+        self.open_fails = False
         self.asked: list[str] = []
         self.ledgers = [Ledger(1, 10, 1 << 30)]
         self.properties: dict[str, str] = {}
@@ -61,6 +66,15 @@ class Logs:
 
     def all_open(self) -> list[Any]:
         return [*self.opened.items()]
+
+    async def open(self, topic: Topic, number: int) -> Any:
+        self.reopened.append(number)
+        if self.open_fails:
+            raise ServiceNotReadyError("not yet")
+        self.opened["t", number] = self.idle.pop(("t", number))
+
+    def close_idle(self, number: int) -> None:
+        self.idle["t", number] = self.opened.pop(("t", number))
 
     async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
         return self.properties
@@ -103,7 +117,8 @@ class FakeCleaner:
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     found = SimpleNamespace(now_s=0.0)
     monkeypatch.setattr(cleaning, "LogCleaner", FakeCleaner)
-    monkeypatch.setattr(cleaning, "time", SimpleNamespace(monotonic=lambda: found.now_s))
+    for module in (cleaning, unclean_logs):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: found.now_s))
     FakeCleaner.errors, FakeCleaner.cleaned, FakeCleaner.rules, FakeCleaner.meanwhile = {}, [], [], None
     FakeCleaner.limited_at = None
     return found
@@ -308,9 +323,9 @@ async def test_transactions_that_only_replication_brings_are_cleaned(clock: Simp
         await found.check()
         assert (begun, FakeCleaner.cleaned) == (["t"], [])
     clock.now_s += AGAIN_S
-    for _ in range(2):
+    for cleaned in ([], ["p1"], ["p1"]):
         await found.check()
-        assert (begun, FakeCleaner.cleaned) == (["t", "t"], ["p1"])
+        assert (begun, FakeCleaner.cleaned) == (["t", "t"], cleaned)
 
 
 async def test_logs_without_transactions_are_left_alone(clock: SimpleNamespace) -> None:
@@ -321,3 +336,85 @@ async def test_logs_without_transactions_are_left_alone(clock: SimpleNamespace) 
     await Cleaning(Led(), cast(LogRegistry, logs), lambda _: topic, begin, Metrics()).check()
     begin.assert_not_awaited()
     assert not FakeCleaner.cleaned
+
+
+async def test_what_was_too_young_when_its_log_was_closed_is_cleaned_later(clock: SimpleNamespace) -> None:
+    logs = Logs()
+    only(logs, 1)
+    found = new_cleaning(logs, Metrics())
+    FakeCleaner.limited_at = Position(1, 1)
+    await found.check()
+    logs.close_idle(1)
+    for waited_s in (0.0, OPEN_AFTER_S - 1):
+        clock.now_s += waited_s
+        await found.check()
+        assert not logs.reopened
+    clock.now_s += 1
+    FakeCleaner.limited_at = None
+    await found.check()
+    assert logs.reopened == [1]
+    await found.check()
+    assert FakeCleaner.cleaned == ["p1", "p1"]
+    logs.close_idle(1)
+    for _ in range(3):  # it is clean
+        await found.check()
+        clock.now_s += MAX_OPEN_AFTER_S
+    assert logs.reopened == [1]
+
+
+async def test_what_stays_undecided_is_opened_ever_less_often(clock: SimpleNamespace) -> None:
+    logs = Logs()
+    times: list[float] = []
+    only(logs, 1)
+    found = new_cleaning(logs, Metrics())
+    FakeCleaner.limited_at = Position(1, 1)
+    for _ in range(1_000):
+        await found.check()
+        if len(logs.reopened) > len(times):
+            times.append(clock.now_s)
+        if logs.opened:
+            await found.check()
+            logs.close_idle(1)
+        clock.now_s += 15
+    pauses = [later - earlier for earlier, later in pairwise([0.0, *times])]
+    assert pauses[:4] == pytest.approx([600, 1_200, 2_400, 3_600], abs=60)
+    assert max(pauses) <= MAX_OPEN_AFTER_S + 60
+
+
+async def test_a_log_that_cannot_be_opened_is_tried_again_later(clock: SimpleNamespace) -> None:
+    logs = Logs()
+    only(logs, 1)
+    found = new_cleaning(logs, Metrics())
+    FakeCleaner.limited_at, logs.open_fails = Position(1, 1), True
+    await found.check()
+    logs.close_idle(1)
+    for _ in range(2):
+        await found.check()
+        await found.check()
+        clock.now_s += OPEN_AFTER_S
+    await found.check()
+    assert logs.reopened == [1]
+    clock.now_s += OPEN_AFTER_S
+    await found.check()
+    assert logs.reopened == [1, 1]
+
+
+@pytest.mark.parametrize("is_led", [True, False])
+async def test_a_log_that_others_lead_or_open_is_not_opened(
+    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, is_led: bool
+) -> None:
+    logs = Logs()
+    only(logs, 1)
+    found = new_cleaning(logs, Metrics())
+    FakeCleaner.limited_at = Position(1, 1)
+    await found.check()
+    logs.close_idle(1)
+    await found.check()
+    if is_led:  # a client has opened it
+        logs.opened = {**logs.idle}
+    else:
+        monkeypatch.setattr(Led, "role", lambda *_: PartitionRole.ELSEWHERE)
+    clock.now_s += OPEN_AFTER_S
+    for _ in range(2):
+        await found.check()
+    assert not logs.reopened
