@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -185,3 +186,31 @@ def test_special_timestamps_of_unknown_partitions(conversation: Conversation, ve
     ask(conversation, version, f"{topic}-none", [partition(version, 0, timestamp, epoch=5)])
     ask(conversation, version, topic, [partition(version, 0, timestamp, max_offsets=-1, epoch=5)])
     ask(conversation, version, topic, [partition(version, 7, timestamp)], isolation=2)
+
+
+@case("ListOffsets", [7, 9])
+@pytest.mark.parametrize("codec", [0, LZ4])
+def test_times_of_the_log(conversation: Conversation, version: int, codec: int) -> None:
+    """With message.timestamp.type=LogAppendTime all records of a batch have one time, which no client has chosen."""
+    name = f"list-appended-{codec}"
+    fresh = not conversation.has_topic(name)
+    topic = conversation.topic(name, configs={"message.timestamp.type": "LogAppendTime"})
+    if fresh:
+        for after_ms in (20, 10):
+            content = [Record(b"v", None, T0_MS + after_ms) for _ in range(3)]
+            conversation.client.call("Produce", 9, **produce_fields(9, {topic: {0: batch(content, codec)}}))
+            time.sleep(0.01)  # so that the second one is later
+
+    def listed(timestamp: int) -> dict[str, int]:
+        parts = [partition(version, 0, timestamp)]
+        answer = conversation.client.call(
+            "ListOffsets", version, replica_id=-1, isolation_level=0, topics=[{"name": topic, "partitions": parts}]
+        )
+        found: dict[str, int] = answer["topics"][0]["partitions"][0]
+        return found
+
+    latest, first = listed(MAX_TIMESTAMP), listed(T0_MS)
+    conversation.say([latest["offset"], first["offset"], latest["timestamp"] > first["timestamp"]])
+    for timestamp in (first["timestamp"], first["timestamp"] + 1, latest["timestamp"], latest["timestamp"] + 1):
+        found = listed(timestamp)
+        conversation.say([found["offset"], found["timestamp"] - first["timestamp"] > 0, found["leader_epoch"]])
