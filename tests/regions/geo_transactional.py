@@ -158,14 +158,14 @@ def _lose_eu(lab: Lab, name: str, cut: AbstractContextManager[None], tail_s: flo
 
 
 def commit_on(pipes: Pipes, writer: Writer, count: int = COMMITS) -> float:
-    """Seconds until each pipe has committed, of COMMITS that it commits. They read what is written meanwhile."""
-    start, began_s = time.monotonic(), None
-    while not pipes.have_committed(count):
+    """Seconds until each pipe has committed, of ``count`` more that it commits. They read what is written meanwhile."""
+    start, began_s, since = time.monotonic(), None, pipes.commits
+    while not pipes.have_committed(count, since):
         writer.write(0.5)
         pipes.check_alive()
         took_s = time.monotonic() - start
         assert took_s < WITHIN_S, "the same transactional ids do not go on"
-        if began_s is None and pipes.have_committed(1):
+        if began_s is None and pipes.have_committed(1, since):
             began_s = took_s
     return began_s or took_s
 

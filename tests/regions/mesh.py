@@ -58,7 +58,7 @@ def restart_gateways(lab: Lab) -> Row:
         for gateway in ROUNDS * gateways:
             for change in (lab.cluster.stop, lab.cluster.start):
                 change(gateway.name)
-                took.append(commit_on(pipes, writer, pipes.most_committed + COMMITS_BETWEEN))
+                took.append(commit_on(pipes, writer, COMMITS_BETWEEN))
         writer.flush()
         writer.check_no_errors()
         pipes.abandon()
@@ -67,7 +67,7 @@ def restart_gateways(lab: Lab) -> Row:
     settled_s = until(lambda: are_equal(lab, target, lab.regions), "all have the same", SETTLED_S)
     for region in lab.regions:
         check_in(lab, region, target, transactions, readers[region].reads)
-    return {**_counted(transactions), "longest pause": f"{max(took):.1f} s", "all had the same": f"{settled_s:.1f} s"}
+    return {**_counted(transactions), "first commits after each change": ", ".join(f"{each:.1f} s" for each in took), "all had the same": f"{settled_s:.1f} s"}
 
 
 def lose_one_of_three(lab: Lab) -> Row:
@@ -99,7 +99,7 @@ def lose_one_of_three(lab: Lab) -> Row:
             until(partial(_has_open, lab, region, target), f"it is open in {region}")
         broken = stack.enter_context(ExitStack())
         broken.enter_context(lab.cut_between("eu", "ap"))
-        commit_on(eu_pipes, writer, eu_pipes.most_committed + COMMITS_BETWEEN)
+        commit_on(eu_pipes, writer, COMMITS_BETWEEN)
         until(lambda: _apart(lab, target), "what eu has committed since is in us")
         logs["eu"].stopping.set()
         lab.cluster.kill("eu")

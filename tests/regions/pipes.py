@@ -6,6 +6,7 @@ import itertools
 import random
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -143,13 +144,15 @@ class Pipes:
         failures = [each.failure for each in self._all if each.failure is not None]
         assert not failures, failures
 
-    def have_committed(self, count: int) -> bool:
-        return all(each.committed >= count for each in self._all)
+    def have_committed(self, count: int, since: Sequence[int] | None = None) -> bool:
+        """Whether each pipe has committed so many transactions, since ``commits`` was that."""
+        before = since or [0] * len(self._all)
+        return all(each.committed >= had + count for each, had in zip(self._all, before, strict=True))
 
     @property
-    def most_committed(self) -> int:
-        """The commits of the pipe that has most."""
-        return max(each.committed for each in self._all)
+    def commits(self) -> list[int]:
+        """Of each pipe."""
+        return [each.committed for each in self._all]
 
     @property
     def transactions(self) -> list[Transaction]:
