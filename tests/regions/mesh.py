@@ -67,7 +67,11 @@ def restart_gateways(lab: Lab) -> Row:
     settled_s = until(lambda: are_equal(lab, target, lab.regions), "all have the same", SETTLED_S)
     for region in lab.regions:
         check_in(lab, region, target, transactions, readers[region].reads)
-    return {**_counted(transactions), "first commits after each change": ", ".join(f"{each:.1f} s" for each in took), "all had the same": f"{settled_s:.1f} s"}
+    return {
+        **_counted(transactions),
+        "first commits after each change": ", ".join(f"{each:.1f} s" for each in took),
+        "all had the same": f"{settled_s:.1f} s",
+    }
 
 
 def lose_one_of_three(lab: Lab) -> Row:
