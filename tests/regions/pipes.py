@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -20,6 +19,7 @@ INPUTS = 20
 """The number of records that a transaction reads at most."""
 ABORTS = 0.25
 CALL_TIMEOUT_S = 10.0
+SENDS = 2
 START_TIMEOUT_S = 60.0
 JOIN_TIMEOUT_S = 90.0
 TRANSACTION_TIMEOUT_MS = 15_000
@@ -31,11 +31,16 @@ class Pipe(threading.Thread):
     aborted; their records are read again."""
 
     def __init__(
-        self, bootstrap: str, source: str, target: str, group: str, partition: int, partitions: int, name: str
-    ) -> None:
+        self, bootstrap: str, source: str, target: str, group: str, partition: int, partitions: int, name: str,
+        *, restarts: bool = False,
+    ) -> None:  # fmt: skip
         """Transactional ids are named after the partition: in another cluster the same ones go on. `name` is only for
-        the values."""
+        the values. With `restarts`, new clients take the place of those that got an error."""
         super().__init__(name=name, daemon=True)
+        self.errors: list[KafkaException] = []
+        """Of clients that were replaced."""
+        self._restarts = restarts
+        self._numbers = itertools.count()
         self.transactions: list[Transaction] = []
         self.inputs: dict[int, list[bytes]] = {}
         """What each transaction has read, by its number."""
@@ -51,13 +56,18 @@ class Pipe(threading.Thread):
         return sum(each.outcome is Outcome.COMMITTED for each in self.transactions)
 
     def run(self) -> None:
-        try:
-            self._go_on()
-        except KafkaException as error:
-            if not self.stopping.is_set():  # otherwise its cluster was killed
+        while not self.stopping.is_set() and self.failure is None:
+            try:
+                self._go_on()
+            except KafkaException as error:
+                if self.stopping.is_set():  # its cluster was killed
+                    break
+                if self._restarts:
+                    self.errors.append(error)
+                else:
+                    self.failure = error
+            except BaseException as error:
                 self.failure = error
-        except BaseException as error:
-            self.failure = error
 
     def _go_on(self) -> None:
         producer = transactional_producer(self._servers, transactional_id(self._target, self._source.partition))
@@ -67,7 +77,7 @@ class Pipe(threading.Thread):
         })  # fmt: skip
         try:
             consumer.assign([self._source])
-            for number in itertools.count():
+            for number in self._numbers:
                 messages = [each for each in self._read(consumer) if each.error() is None]
                 if self.stopping.is_set():
                     break
@@ -99,8 +109,7 @@ class Pipe(threading.Thread):
             for partition, value in values:
                 producer.produce(self._target, value, partition=partition)
             offsets = [TopicPartition(self._source.topic, self._source.partition, end)]
-            send = partial(producer.send_offsets_to_transaction, offsets, consumer.consumer_group_metadata())
-            until_answered(send, self.stopping, CALL_TIMEOUT_S)  # the markers of the last one may be on their way
+            self._send(producer, offsets, consumer)
             if commits:
                 outcome = Outcome.UNKNOWN
                 until_answered(producer.commit_transaction, self.stopping, CALL_TIMEOUT_S)
@@ -114,13 +123,27 @@ class Pipe(threading.Thread):
             )
         return commits
 
+    def _send(self, producer: Producer, offsets: list[TopicPartition], consumer: Consumer) -> None:
+        """The markers of the last transaction may be on their way, or the group's coordinator moves. Where that has
+        gone, librdkafka 2.16.0 may look for it for ever. Raises KafkaException."""
+        for attempt in range(1, SENDS + 1):
+            try:
+                producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), CALL_TIMEOUT_S)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or attempt == SENDS or self.stopping.is_set():
+                    raise
+
 
 class Pipes:
     """One for each partition of the source. A context manager: they stop at its end."""
 
-    def __init__(self, bootstrap: str, source: str, target: str, group: str, partitions: int, name: str) -> None:
+    def __init__(
+        self, bootstrap: str, source: str, target: str, group: str, partitions: int, name: str, *,
+        restarts: bool = False,
+    ) -> None:  # fmt: skip
         self._all = [
-            Pipe(bootstrap, source, target, group, number, partitions, f"{name}-{number}")
+            Pipe(bootstrap, source, target, group, number, partitions, f"{name}-{number}", restarts=restarts)
             for number in range(partitions)
         ]
 
@@ -153,6 +176,10 @@ class Pipes:
     def commits(self) -> list[int]:
         """Of each pipe."""
         return [each.committed for each in self._all]
+
+    @property
+    def errors(self) -> list[KafkaException]:
+        return [error for each in self._all for error in each.errors]
 
     @property
     def transactions(self) -> list[Transaction]:
