@@ -18,6 +18,7 @@ from rich.console import Console
 
 from tests.regions import (
     combined,
+    copies,
     faults,
     geo,
     geo_transactional,
@@ -60,6 +61,7 @@ PLAN: Sequence[tuple[str, Sequence[Trial]]] = (
         geo_transactional.lose_a_region_of_transactions,
         geo_transactional.lose_a_tail_of_transactions,
         geo_transactional.give_up_a_region_of_transactions,
+        copies.open_copies_again,
     )),
     ("combined", (geo.write_in_both, combined.lose_a_region)),
     ("mesh", (geo.write_in_all, mesh.restart_gateways, mesh.lose_one_of_three)),

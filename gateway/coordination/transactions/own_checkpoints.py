@@ -8,7 +8,8 @@ has only a checkpoint, if what follows the newest one has become long. The entry
 from __future__ import annotations
 
 import asyncio
-from weakref import WeakSet
+import time
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -22,6 +23,7 @@ from gateway.log.transactions.checkpoints import keep
 from gateway.pulsar.errors import PulsarError
 
 CHECK_S = 15.0
+AGAIN_S = 3_600.0
 MOST_AT_ONCE = 1_000
 """Checkpoints that one log gets, one after the other, before another log has its turn: each has some thousands of
 aborted transactions."""
@@ -33,8 +35,8 @@ class OwnCheckpoints:
     def __init__(self, fleet: FleetView, logs: LogRegistry) -> None:
         self._fleet = fleet
         self._logs = logs
-        self._without: WeakSet[PartitionLog] = WeakSet()
-        """Their checkpoint did not fit into an entry, or could not be written. They are tried when opened again."""
+        self._again_at: WeakKeyDictionary[PartitionLog, float] = WeakKeyDictionary()
+        """When logs are tried again whose checkpoint could not be written, or did not fit into an entry."""
 
     async def follow(self) -> None:
         while True:
@@ -46,7 +48,7 @@ class OwnCheckpoints:
         for key, opened in self._logs.all_open():
             await slices.pause()
             is_led = self._fleet.role(*key) is PartitionRole.LEADING
-            if is_led and _lacks_checkpoint(opened) and opened not in self._without:
+            if is_led and _lacks_checkpoint(opened) and time.monotonic() >= self._again_at.get(opened, 0.0):
                 await self._write(key, opened)
 
     async def _write(self, key: tuple[str, int], opened: PartitionLog) -> None:
@@ -56,14 +58,14 @@ class OwnCheckpoints:
                 before = checkpoints.newest
                 await opened.append_checkpoint()
                 if checkpoints.newest == before:
-                    self._without.add(opened)
-                if opened in self._without or not _lacks_checkpoint(opened):
+                    self._again_at[opened] = time.monotonic() + AGAIN_S
+                if checkpoints.newest == before or not _lacks_checkpoint(opened):
                     break
             if checkpoints.newest is not None:  # behind any number of copies, new leaders find it by this property
                 await keep(resources, opened.source.pulsar_topic, checkpoints.newest.entry)
         except (KafkaError, PulsarError, TimeoutError) as error:
             log.warning("no checkpoint was written", topic=key[0], partition=key[1], error=repr(error))
-            self._without.add(opened)
+            self._again_at[opened] = time.monotonic() + AGAIN_S
 
 
 def _lacks_checkpoint(opened: PartitionLog) -> bool:

@@ -9,7 +9,8 @@ from typing import cast
 import pytest
 
 from coordinator.fleet.leadership import PartitionRole
-from gateway.coordination.transactions.own_checkpoints import OwnCheckpoints
+from gateway.coordination.transactions import own_checkpoints
+from gateway.coordination.transactions.own_checkpoints import AGAIN_S, OwnCheckpoints
 from gateway.fleet.view import FleetView
 from gateway.log.bounds.transaction_flag import CHECKPOINT_AT
 from gateway.log.registry import LogRegistry
@@ -136,9 +137,10 @@ async def test_only_the_leader_writes_them_and_only_where_they_are_needed() -> N
     await close(another, here)
 
 
-async def test_one_that_cannot_be_written_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_cannot_be_written_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
     another, here = await copied(30)
-    found, tries = checking(here), 0
+    found, tries, now_s = checking(here), 0, 1.0
+    monkeypatch.setattr(own_checkpoints, "time", SimpleNamespace(monotonic=lambda: now_s))
 
     async def fails() -> None:
         nonlocal tries
@@ -146,7 +148,16 @@ async def test_one_that_cannot_be_written_is_not_tried_again(monkeypatch: pytest
         raise ConnectionLostError("gone")
 
     monkeypatch.setattr(here.log, "append_checkpoint", fails)
-    for _ in range(2):
+    for expected in (1, 1, 2):
         assert await check(found, here) == 0
-    assert tries == 1
+        assert tries == expected
+        now_s += AGAIN_S / 2
+    await close(another, here)
+
+
+async def test_one_that_does_not_fit_costs_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    another, here = await copied(30)
+    monkeypatch.setattr(checkpoints, "encode_checkpoint", lambda _: "x" * 10_000_000)
+    found = checking(here)
+    assert [await check(found, here) for _ in range(3)] == [1, 0, 0]
     await close(another, here)
