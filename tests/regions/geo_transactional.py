@@ -14,6 +14,7 @@ from tests.regions.lab import Lab, Writer, until
 from tests.regions.pipes import Pipes, leave_open
 from tests.support.java_programs.kafka_tools import KafkaTools
 from tests.support.traffic.history import Read
+from tests.support.traffic.history import Row as LogRow
 from tests.support.traffic.transaction_history import SHOWN, Outcome, Transaction, TransactionHistory, violations
 from tests.support.traffic.transactional_traffic import Reader, read_rows
 
@@ -203,10 +204,12 @@ def are_decided(lab: Lab, topic: str, regions: Sequence[str] = REGIONS, partitio
     )
 
 
-def are_equal(lab: Lab, topic: str, regions: Sequence[str] = REGIONS) -> bool:
+def are_equal(lab: Lab, topic: str, regions: Sequence[str] = REGIONS, *, doubled: bool = False) -> bool:
+    """With ``doubled``, something may be there twice."""
+    count = set if doubled else Counter
     first, *others = (
         [
-            Counter(value for _, value in read_rows(lab.only(region), topic, number, isolation))
+            count(value for _, value in read_rows(lab.only(region), topic, number, isolation))
             for number in range(PARTITIONS)
             for isolation in ("read_uncommitted", "read_committed")
         ]
@@ -215,10 +218,29 @@ def are_equal(lab: Lab, topic: str, regions: Sequence[str] = REGIONS) -> bool:
     return all(each == first for each in others)
 
 
-def check_in(lab: Lab, region: str, topic: str, transactions: list[Transaction], reads: list[Read]) -> None:
+def check_in(
+    lab: Lab, region: str, topic: str, transactions: list[Transaction], reads: list[Read], *, doubled: bool = False
+) -> int:
+    """The number of copies that are there twice, if they may."""
+    twice = 0
     found = TransactionHistory(transactions, reads=reads)
     for number in range(PARTITIONS):
         found.everything[number] = read_rows(lab.only(region), topic, number, "read_uncommitted")
         found.committed[number] = read_rows(lab.only(region), topic, number, "read_committed")
+        if doubled:
+            once = _copies_once(region, found.committed[number])
+            twice += len(found.committed[number]) - len(once)
+            found.committed[number] = once
     told = [f"in {region}: {text}" for rule in violations(found).values() for text in islice(rule, SHOWN)]
     assert not told, "\n".join(told)
+    return twice
+
+
+def _copies_once(region: str, rows: list[LogRow]) -> list[LogRow]:
+    """Without what came again from another region."""
+    first = {value: offset for offset, value in reversed(rows)}
+    own = (f"{region}-".encode(), f"-{region}-".encode())
+    return [
+        (offset, value) for offset, value in rows
+        if first[value] == offset or value.startswith(own[0]) or own[1] in value
+    ]  # fmt: skip
