@@ -28,10 +28,13 @@ from tests.support.traffic.transactional_traffic import Writer as TransactionalW
 from tests.support.traffic.transactional_traffic import stop_all
 
 ROUNDS = 2
+AWAY_S = 2.0
+"""librdkafka 2.16.0 waits for a stopped coordinator of a group until that is back, before it sends it the offsets of a
+transaction: no transaction would be committed before."""
 COMMITS_BETWEEN = 3
+"""Commits of each pipe after each change."""
 WRITERS_PAUSE_S = 0.2
 """Between two transactions of the other regions' writers."""
-"""Commits of each pipe after each change."""
 CLEANED_S = 90.0
 """Cleaning looks every quarter of a minute at a log, and only at its size."""
 
@@ -56,9 +59,10 @@ def restart_gateways(lab: Lab) -> Row:
             each.start()
         commit_on(pipes, writer)
         for gateway in ROUNDS * gateways:
-            for change in (lab.cluster.stop, lab.cluster.start):
-                change(gateway.name)
-                took.append(commit_on(pipes, writer, COMMITS_BETWEEN))
+            lab.cluster.stop(gateway.name)
+            writer.write(AWAY_S)
+            lab.cluster.start(gateway.name)
+            took.append(commit_on(pipes, writer, COMMITS_BETWEEN))
         writer.flush()
         writer.check_no_errors()
         pipes.abandon()
@@ -70,7 +74,7 @@ def restart_gateways(lab: Lab) -> Row:
     return {
         **_counted(transactions),
         "clients that were replaced after an error": str(len(pipes.errors)),
-        "first commits after each change": ", ".join(f"{each:.1f} s" for each in took),
+        "commits after each restart": ", ".join(f"{each:.1f} s" for each in took),
         "all had the same": f"{settled_s:.1f} s",
     }
 

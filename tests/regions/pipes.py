@@ -124,8 +124,8 @@ class Pipe(threading.Thread):
         return commits
 
     def _send(self, producer: Producer, offsets: list[TopicPartition], consumer: Consumer) -> None:
-        """The markers of the last transaction may be on their way, or the group's coordinator moves. Where that has
-        gone, librdkafka 2.16.0 may look for it for ever. Raises KafkaException."""
+        """The markers of the last transaction may be on their way, or the group's coordinator moves. Raises
+        KafkaException."""
         for attempt in range(1, SENDS + 1):
             try:
                 producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), CALL_TIMEOUT_S)
