@@ -92,7 +92,7 @@ class Checkpoints:
 
     def is_far_behind(self, last: Position) -> bool:
         """Whether a new leader has to read much to get from the newest checkpoint to the log's end."""
-        if self.newest is None or self._places:
+        if self.newest is None or self._places or self._sent_for is not None:  # it does not reach as far as its entry
             return True
         ledger_id, entry_id = self.newest.entry
         return ledger_id != last.ledger_id or last.entry_id - entry_id >= EVERY_ENTRIES

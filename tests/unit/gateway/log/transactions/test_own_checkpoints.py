@@ -95,6 +95,18 @@ async def test_a_new_leader_begins_at_it() -> None:
     await close(another, here)
 
 
+async def test_the_last_one_reaches_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are for places before it, each with a part of the aborted transactions."""
+    monkeypatch.setattr(checkpoints, "MOST_ABORTED", 10)
+    another, here = await copied(25)
+    end = here.log.end_offset
+    assert await check(checking(here), here) == 3
+    newest = here.log.transactions.prefix.checkpoints.newest
+    assert newest is not None
+    assert newest.offset == end + 2
+    await close(another, here)
+
+
 async def test_one_follows_when_much_was_copied_since() -> None:
     another, here = await copied(30)
     found = checking(here)
