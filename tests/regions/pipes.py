@@ -31,16 +31,11 @@ class Pipe(threading.Thread):
     aborted; their records are read again."""
 
     def __init__(
-        self, bootstrap: str, source: str, target: str, group: str, partition: int, partitions: int, name: str,
-        *, restarts: bool = False,
-    ) -> None:  # fmt: skip
+        self, bootstrap: str, source: str, target: str, group: str, partition: int, partitions: int, name: str
+    ) -> None:
         """Transactional ids are named after the partition: in another cluster the same ones go on. `name` is only for
-        the values. With `restarts`, new clients take the place of those that got an error."""
+        the values."""
         super().__init__(name=name, daemon=True)
-        self.errors: list[KafkaException] = []
-        """Of clients that were replaced."""
-        self._restarts = restarts
-        self._numbers = itertools.count()
         self.transactions: list[Transaction] = []
         self.inputs: dict[int, list[bytes]] = {}
         """What each transaction has read, by its number."""
@@ -56,18 +51,13 @@ class Pipe(threading.Thread):
         return sum(each.outcome is Outcome.COMMITTED for each in self.transactions)
 
     def run(self) -> None:
-        while not self.stopping.is_set() and self.failure is None:
-            try:
-                self._go_on()
-            except KafkaException as error:
-                if self.stopping.is_set():  # its cluster was killed
-                    break
-                if self._restarts:
-                    self.errors.append(error)
-                else:
-                    self.failure = error
-            except BaseException as error:
+        try:
+            self._go_on()
+        except KafkaException as error:
+            if not self.stopping.is_set():  # otherwise its cluster was killed
                 self.failure = error
+        except BaseException as error:
+            self.failure = error
 
     def _go_on(self) -> None:
         producer = transactional_producer(self._servers, transactional_id(self._target, self._source.partition))
@@ -77,7 +67,7 @@ class Pipe(threading.Thread):
         })  # fmt: skip
         try:
             consumer.assign([self._source])
-            for number in self._numbers:
+            for number in itertools.count():
                 messages = [each for each in self._read(consumer) if each.error() is None]
                 if self.stopping.is_set():
                     break
@@ -124,8 +114,7 @@ class Pipe(threading.Thread):
         return commits
 
     def _send(self, producer: Producer, offsets: list[TopicPartition], consumer: Consumer) -> None:
-        """The markers of the last transaction may be on their way, or the group's coordinator moves. Raises
-        KafkaException."""
+        """The markers of the last transaction may be on their way. Raises KafkaException."""
         for attempt in range(1, SENDS + 1):
             try:
                 producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), CALL_TIMEOUT_S)
@@ -138,12 +127,9 @@ class Pipe(threading.Thread):
 class Pipes:
     """One for each partition of the source. A context manager: they stop at its end."""
 
-    def __init__(
-        self, bootstrap: str, source: str, target: str, group: str, partitions: int, name: str, *,
-        restarts: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, bootstrap: str, source: str, target: str, group: str, partitions: int, name: str) -> None:
         self._all = [
-            Pipe(bootstrap, source, target, group, number, partitions, f"{name}-{number}", restarts=restarts)
+            Pipe(bootstrap, source, target, group, number, partitions, f"{name}-{number}")
             for number in range(partitions)
         ]
 
@@ -176,10 +162,6 @@ class Pipes:
     def commits(self) -> list[int]:
         """Of each pipe."""
         return [each.committed for each in self._all]
-
-    @property
-    def errors(self) -> list[KafkaException]:
-        return [error for each in self._all for error in each.errors]
 
     @property
     def transactions(self) -> list[Transaction]:
