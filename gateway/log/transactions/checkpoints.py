@@ -82,7 +82,7 @@ class Checkpoints:
         self._needed_bytes = 1
         """The size of the last checkpoint that was too large for its entry."""
         self._is_wanted = False
-        """The next entry is written for the sake of a checkpoint."""
+        """An entry is written for the sake of a checkpoint."""
         self._again_after = 0
         """The number of entries, counted as above, after which a checkpoint of this size is tried again."""
 
@@ -102,8 +102,8 @@ class Checkpoints:
         self._bytes += size_bytes
         self._entries += 1
         has_room = room_bytes >= self._needed_bytes or self._entries > self._again_after > 0
-        is_due, self._is_wanted = self._is_wanted or self._is_due(), False
-        if make is not None and has_room and is_due:
+        if make is not None and has_room and (self._is_wanted or self._is_due()):
+            self._is_wanted = False
             place = self._places[0] if self._places else None
             checkpoint = make(place)
             fields = encode_metadata_properties([(CHECKPOINT, encode_checkpoint(checkpoint))])
