@@ -103,5 +103,5 @@ async def test_share_of_a_whole_gateway(case: str) -> None:
         found += more
         batches += step.batches
     await load.until_all_answered()
-    assert sum(found.values()) > 500 * batches
+    assert sum(found.values()) > 300 * batches  # fewer if several of them come in one turn of the loop
     assert in_transactions(found) <= 0.01 * sum(found.values())
