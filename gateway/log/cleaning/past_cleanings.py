@@ -7,11 +7,12 @@ and removed everything before it (KIP-534). If a former leader writes an older l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
 
+from gateway.log.bounds.transaction_flag import flagged_position
 from gateway.log.reading.entry_lookup import EntryLookup
 from gateway.log.reading.positions import find_position
 from gateway.log.resources import Resources
@@ -51,7 +52,11 @@ def with_another(cleanings: Sequence[PastCleaning], another: PastCleaning, kept_
 
 async def read_cleanings(resources: Resources, topic: str) -> list[PastCleaning]:
     """The cleanings in the order of their times. Raises PulsarError."""
-    text = (await resources.admin.topics.managed_ledger_properties(topic)).get(PROPERTY, "")
+    return _cleanings(topic, await resources.admin.topics.managed_ledger_properties(topic))
+
+
+def _cleanings(topic: str, properties: Mapping[str, str]) -> list[PastCleaning]:
+    text = properties.get(PROPERTY, "")
     try:
         return [PastCleaning(*map(int, each.split(":"))) for each in text.split()]
     except (TypeError, ValueError) as error:
@@ -60,12 +65,15 @@ async def read_cleanings(resources: Resources, topic: str) -> list[PastCleaning]
 
 
 async def cleaned_to(resources: Resources, topic: str, stats: InternalStats) -> Position:
-    """The last entry that a cleaning has reached, or a compaction by Pulsar, if no gateway has cleaned the log. What is
-    behind it was too young or undecided, although it was compacted. Raises PulsarError and TimeoutError.
+    """The last entry that a cleaning has reached. What is behind it was too young or undecided, although it was
+    compacted. If no gateway has cleaned the log, Pulsar has, but not its transactions: where only replication brings
+    them, its compaction goes on at first. Raises PulsarError and TimeoutError.
     """
-    cleanings = await read_cleanings(resources, topic)
+    properties = await resources.admin.topics.managed_ledger_properties(topic)
+    cleanings = _cleanings(topic, properties)
     if not cleanings:
-        return stats.compacted_to
+        before_transactions = flagged_position(properties)
+        return stats.compacted_to if before_transactions is None else min(before_transactions, stats.compacted_to)
     reached = max(each.offset for each in cleanings)
     found = await find_position(EntryLookup(resources.client, resources.admin), topic, reached)
     if found is None:

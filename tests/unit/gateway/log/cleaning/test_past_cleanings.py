@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,11 +12,15 @@ from gateway.log.cleaning.past_cleanings import (
     MAX_CLEANINGS,
     PARTS,
     PastCleaning,
+    cleaned_to,
     reached_by,
     read_cleanings,
     with_another,
     write_cleanings,
 )
+from gateway.log.transactions.checkpoint import NO_ENTRY
+from gateway.pulsar.admin.topics import InternalStats
+from gateway.pulsar.position import Position
 from tests.unit.gateway.log.fake_pulsar import FakeTopic
 from tests.unit.gateway.log.transactions.transaction_scene import shared_on
 
@@ -48,3 +55,13 @@ async def test_they_are_kept_in_pulsar() -> None:
     assert await read_cleanings(resources, topic) == [PastCleaning(1, 2), PastCleaning(3, 4)]
     fake.properties["kafka.cleanings"] = "nonsense"
     assert await read_cleanings(resources, topic) == []
+
+
+async def test_what_pulsar_has_compacted_of_transactions_is_not_clean() -> None:
+    """Copies of another cluster came, with compaction keys of their own, while Pulsar compacted the topic by itself."""
+    resources, topic = shared_on(fake := FakeTopic()).resources, "topic"
+    stats = cast(InternalStats, SimpleNamespace(compacted_to=Position(3, 9)))
+    assert await cleaned_to(resources, topic, stats) == Position(3, 9)
+    for flag, expected in (("3:4", Position(3, 4)), ("4:0", Position(3, 9)), ("-1:-1", NO_ENTRY)):
+        fake.properties["kafka.transactions.from"] = flag
+        assert await cleaned_to(resources, topic, stats) == expected
