@@ -69,6 +69,11 @@ class Named(NamedTuple):
 class Checkpoints:
     """The checkpoints of one log."""
 
+    __slots__ = (
+        "_aborted", "_aborted_since_place", "_again_after", "_bytes", "_entries", "_is_wanted", "_names",
+        "_needed_bytes", "_places", "_sent_for", "newest",
+    )  # fmt: skip
+
     def __init__(self) -> None:
         self.newest: Named | None = None
         self._bytes = self._entries = self._aborted = 0
