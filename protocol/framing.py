@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import NamedTuple
 
 LENGTH_BYTES = 4
 DIRECT_READ_BYTES = 32 * 1024
@@ -18,6 +19,15 @@ NOT_A_FRAME = bytearray()
 _LENGTH = Struct(">i")
 
 
+class Part(NamedTuple):
+    """A part of a frame."""
+
+    number: int
+    """No other frame of the stream has it."""
+    size_bytes: int
+    whole_bytes: int
+
+
 class FrameReceiver:
     """`get_buffer` and `buffer_updated` in the shape of asyncio.BufferedProtocol.
 
@@ -26,8 +36,8 @@ class FrameReceiver:
     """
 
     __slots__ = (
-        "_filled", "_first_allocation_bytes", "_frame", "_is_direct", "_length", "_max_frames", "_rest", "_shared",
-        "has_uncut", "max_frame_bytes",
+        "_begun", "_filled", "_first_allocation_bytes", "_frame", "_is_direct", "_length", "_max_frames", "_rest",
+        "_shared", "has_uncut", "max_frame_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -52,7 +62,8 @@ class FrameReceiver:
         """A part of a length, or what has to be cut."""
         self._frame: bytearray | None = None
         """The buffer of an incomplete frame, of which `_filled` bytes have come."""
-        self._filled = self._length = 0
+        self._filled = self._length = self._begun = 0
+        """`_begun`: the number of frames that have come in parts."""
         self._is_direct = False
         """The transport reads into the frame's own buffer."""
 
@@ -60,6 +71,11 @@ class FrameReceiver:
     def mid_frame(self) -> bool:
         """A part of a frame has come."""
         return self._frame is not None or bool(self._rest)
+
+    @property
+    def part(self) -> Part | None:
+        """What has come of an incomplete frame, if its length is known."""
+        return None if self._frame is None else Part(self._begun, self._filled, self._length)
 
     def get_buffer(self) -> memoryview:
         if self._is_direct and self._frame is not None:
@@ -116,6 +132,7 @@ class FrameReceiver:
         grown = 2 if self._is_direct else WHOLE_FROM
         size = min(length, max(grown * filled, self._first_allocation_bytes))
         self._length, self._filled, self._frame = length, filled, bytearray(size)
+        self._begun += 1
         memoryview(self._frame)[:filled] = head  # a bytearray would copy the head twice
 
     def _complete(self, frame: bytearray, data: memoryview, frames: list[bytearray]) -> memoryview:

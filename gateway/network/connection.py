@@ -13,10 +13,13 @@ from gateway.config.listeners import Networks
 from gateway.login.audit import LoginAudit
 from gateway.login.certificate_names import CertificateNames
 from gateway.login.session import MAX_FRAME_BYTES, Logins, LoginSession
+from gateway.network.arrival import TOO_OFTEN, Arrival
 from gateway.network.arrivals import Arrivals
 from gateway.network.host import Host
 from gateway.network.pipeline import Pipeline
-from gateway.network.socket_state import has_ended, sends_nothing
+from gateway.network.progress import Progress, waits_for_client
+from gateway.network.request_budget import RECEIVE_S
+from gateway.network.socket_state import has_ended
 from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import ANONYMOUS, GATEWAY, Client, Listener, Principal
@@ -47,10 +50,6 @@ class Owner(Host, Protocol):
     def closed(self, connection: KafkaConnection) -> None: ...
 
     def unread_changed(self, connection: KafkaConnection, size_bytes: int) -> None: ...
-
-
-def _nothing_to_end(reason: str) -> None:
-    """The connection is already closed."""
 
 
 class KafkaConnection(Carried):
@@ -91,10 +90,8 @@ class KafkaConnection(Carried):
         )
         self._pipeline = Pipeline(owner, context, self, answers_in_order=answers_in_order, login=login)
         self._is_new = is_new and not self._is_peer
-        self._deadline: asyncio.TimerHandle | None = None
-        """Closes the connection when the time for its login expires, or because its address connects too often."""
-        self._arrived_from: str | None = None
-        """The host under which the server counts this connection, until the client has logged in."""
+        self._arrival: Arrival | None = Arrival(owner.arrivals, self, self.end)
+        """None when the client is let in."""
         self.accepts_answers = False
         """The connection is open, and its client reads."""
         self._write_paused = False
@@ -106,6 +103,7 @@ class KafkaConnection(Carried):
         self._is_finishing = False
         """What the client sends is dropped: it has to send it again, to another gateway."""
         self.last_activity = self._loop.time()
+        self._progress = Progress()
 
     # Opening
 
@@ -124,57 +122,41 @@ class KafkaConnection(Carried):
             self._loop.call_soon(self.regulate_reading)  # reading begins after this call
         if self._proxy_header is None and self._connects_too_often():
             return
-        if self.has_to_log_in:
-            self._await_login()
-
-    def _connects_too_often(self) -> bool:
-        """As in Kafka, the client gets no answer, and the connection is closed after a while (KIP-612)."""
-        if not self._is_new or self._transport is None or self._transport.is_closing():
-            return False
-        throttle_time_s = self._owner.arrivals.throttle_time_s(self._host)
-        if not throttle_time_s:
-            return False
-        self._forget_login()
-        self._arrive()  # so that only a bounded number of connections from one address wait to be closed
-        self._pipeline.ending = "connection rate exceeded"
-        self._loop.call_soon(self.regulate_reading)  # reading begins after this call
-        self._deadline = self._loop.call_later(throttle_time_s, self.end, self._pipeline.ending)
-        return True
-
-    @property
-    def _host(self) -> str:
-        return self._client.address.rpartition(":")[0]
-
-    def _await_login(self) -> None:
-        timeout_s = self._owner.limits.login_timeout_ms / 1000
-        self._deadline = self._loop.call_later(timeout_s, self.end, "no login in time")
+        if self.has_to_log_in and self._arrival is not None:
+            self._arrival.end_after(self._owner.limits.login_timeout_ms / 1000, "no login in time")
         if self._proxy_header is None:
             self._arrive()
 
+    def _connects_too_often(self) -> bool:
+        """As in Kafka, the client gets no answer, and the connection is closed after a while (KIP-612)."""
+        arrival = self._arrival if self._is_new and not self._is_closing else None
+        if arrival is None or not arrival.connects_too_often(self._client.address):
+            return False
+        self._pipeline.ending = TOO_OFTEN
+        self._loop.call_soon(self.regulate_reading)  # reading begins after this call
+        return True
+
     def _arrive(self) -> None:
-        if self._owner.arrivals.arrived(self._host):
-            self._arrived_from = self._host
-        else:
-            self.end("too many connections without login")
+        if not self.has_to_log_in:
+            self._is_let_in()
+        elif self._arrival is not None:
+            self._arrival.begin(self._client.address)
 
     def logged_in(self) -> None:
         self.has_to_log_in = False
         self._receiver.max_frame_bytes = self._max_request_bytes
-        self._forget_login()
+        self._is_let_in()
 
     def limit_requests(self, size_bytes: int) -> None:
         self._max_request_bytes = min(size_bytes, self._owner.limits.max_request_bytes)
         if not self.has_to_log_in:
             self._receiver.max_frame_bytes = self._max_request_bytes
 
-    def _forget_login(self) -> None:
-        self._owner.arrivals.holds(self, 0)
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        if self._arrived_from is not None:
-            self._owner.arrivals.left(self._arrived_from)
-            self._arrived_from = None
+    def _is_let_in(self) -> None:
+        """Or has disconnected."""
+        if self._arrival is not None:
+            self._arrival.is_over()
+            self._arrival = None
 
     def become(self, principal: Principal, server_name: str | None, address: str) -> None:
         """Set the principal and the server name that TLS provided, here or at a load balancer."""
@@ -191,9 +173,7 @@ class KafkaConnection(Carried):
         return buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._transport is None or self._transport.is_closing():
-            return
-        if self._is_finishing:
+        if self._transport is None or self._transport.is_closing() or self._is_finishing:
             return
         self.last_activity = self._loop.time()
         self._client.arrived_s = time.monotonic()
@@ -220,29 +200,24 @@ class KafkaConnection(Carried):
         self._pipeline.memory.released(found.header.size_bytes)
         if found.header.source is not None:
             self._client.address = f"{found.header.source.host}:{found.header.source.port}"
-        if self._is_let_in(found.header):
+        if self._takes(found.header):
             self._pipeline.take(self._receiver.cut(memoryview(found.rest)))
 
-    def _is_let_in(self, header: ProxyHeader) -> bool:
-        """Check how often the address connects, and the client's name from a load balancer that terminates TLS."""
+    def _takes(self, header: ProxyHeader) -> bool:
+        """Check how often the address connects, and take what the header says of the client."""
         if header.source is not None and self._connects_too_often():
             return False
-        if header.is_own and self._is_peer:
-            self._pipeline.serve_gateway()
-        if header.cluster is not None and self._is_peer:
-            self._pipeline.admission.ask_for(header.cluster)
-        if header.principal is not None and self._is_peer:
-            self._pipeline.become(Principal.named(header.principal))
-        if self._tls_at_proxy is not None:
+        if self._is_peer:
+            self._pipeline.serve_peer(header)
+        elif self._tls_at_proxy is not None:
             tls = header.tls
             principal = None if tls is None else self._tls_at_proxy.principal_at_proxy(tls.common_name)
             if principal is None:
                 self.end("no TLS" if tls is None else "client certificate not accepted")
                 return False
             self.become(principal, header.authority, self._client.address)
-        if self.has_to_log_in:
-            self._arrive()
-        return self._transport is not None and not self._transport.is_closing()
+        self._arrive()
+        return not self._is_closing
 
     def regulate_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -259,8 +234,10 @@ class KafkaConnection(Carried):
             return
         self.is_reading = want
         if want:
+            self._progress.resume(self._loop.time())
             self._transport.resume_reading()
         else:
+            self._progress.pause(self._loop.time())
             self._transport.pause_reading()
 
     @property
@@ -278,7 +255,7 @@ class KafkaConnection(Carried):
 
     def _cut_more(self) -> None:
         self._cuts_soon = False
-        if self._transport is None or self._transport.is_closing() or self._is_finishing:
+        if self._is_closing or self._is_finishing:
             return
         if self._receiver.has_uncut and not (self._pipeline.has_backlog or self._pipeline.ending):
             self._pipeline.take(self._receiver.cut(memoryview(b"")))
@@ -291,25 +268,23 @@ class KafkaConnection(Carried):
         if has_ended(self._transport):
             self._client.ends()
 
-    def give_up_what_waits(self, since_s: float) -> bool:
-        """While memory is short, close a connection with requests that have waited for its own client since then."""
-        gives_up = (
-            self._transport is not None
-            and self.last_activity < since_s
-            and self._pipeline.memory.budget.is_short
-            and self._waits_for_client(self._transport)
-        )
-        if gives_up:
-            self.abort("requests wait for their client while memory is short")
-        return gives_up
+    def holds_for_client(self, now_s: float) -> int:
+        """The bytes of requests that wait for their own client, longer than others should have to wait for memory.
 
-    def _waits_for_client(self, transport: asyncio.Transport) -> bool:
-        """A request that has come, or a part of one, waits for the client: it has to read, for example, or to go on."""
-        pipeline, receiver = self._pipeline, self._receiver
-        if pipeline.is_blocked:
-            return pipeline.has_backlog or receiver.mid_frame
-        is_cut_off = receiver.mid_frame and not (receiver.has_uncut or pipeline.has_backlog)
-        return is_cut_off and sends_nothing(transport)
+        To be called again and again: what has come of a request is compared with what had come before.
+        """
+        transport, pipeline = self._transport, self._pipeline
+        if transport is None or transport.is_closing():
+            return 0
+        waits = self._progress.is_slow(now_s, self._receiver.part)
+        if self.last_activity < now_s - RECEIVE_S:
+            waits = waits or waits_for_client(pipeline, self._receiver, transport)
+        return pipeline.memory.request_bytes if waits else 0
+
+    @property
+    def lacks_memory(self) -> bool:
+        """No more of its requests is received."""
+        return self._pipeline.memory.budget.is_short
 
     # Writing
 
@@ -329,8 +304,8 @@ class KafkaConnection(Carried):
             self.end("end of stream")
 
     def progressed(self) -> None:
-        if self.has_to_log_in:
-            self._owner.arrivals.holds(self, self._pipeline.memory.request_bytes)
+        if self.has_to_log_in and self._arrival is not None:
+            self._arrival.holds(self._pipeline.memory.request_bytes)
         self.regulate_reading()
 
     def pause_writing(self) -> None:
@@ -355,6 +330,10 @@ class KafkaConnection(Carried):
     def cluster(self) -> Cluster:
         """The cluster that this connection is for."""
         return self._pipeline.admission.served.cluster
+
+    @property
+    def _is_closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
 
     @property
     def idle(self) -> bool:
@@ -409,11 +388,11 @@ class KafkaConnection(Carried):
         self._transport = None
         self.accepts_answers = False
         self.has_to_log_in = False
-        self._forget_login()
+        self._is_let_in()
         self._owner.unread_changed(self, 0)
         self._receiver.clear()
         self._pipeline.memory.budget.forget(self)
         self._pipeline.close()
         self._owner.closed(self)
         # The client would keep this connection in memory until the garbage collector runs.
-        self._client.close = _nothing_to_end
+        self._client.close = lambda reason: None

@@ -33,6 +33,7 @@ from protocol.framing import LENGTH_BYTES
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
 from protocol.kafka.value_counts import count_values
+from protocol.proxy.header import ProxyHeader
 
 T = TypeVar("T")
 log = SparseLog(structlog.get_logger(), lines=LINES_PER_S)
@@ -215,10 +216,15 @@ class Pipeline:
         if self._login is not None:
             self._login.set_context(self._context)
 
-    def serve_gateway(self) -> None:
-        """The requests are another gateway's own. None of them waits for another gateway, so they always end."""
-        self.memory.move_to(self._host.gateway_requests)
-        self.memory.decode_in(self._host.gateway_requests)
+    def serve_peer(self, header: ProxyHeader) -> None:
+        """Another gateway says whose requests it sends: its own, or those of a client."""
+        if header.is_own:  # none of them waits for another gateway, so they always end
+            self.memory.move_to(self._host.gateway_requests)
+            self.memory.decode_in(self._host.gateway_requests)
+        if header.cluster is not None:
+            self.admission.ask_for(header.cluster)
+        if header.principal is not None:
+            self.become(Principal.named(header.principal))
 
     def _enter(self, served: ServedCluster) -> None:
         try:

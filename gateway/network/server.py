@@ -6,6 +6,7 @@ import asyncio
 import resource
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -22,7 +23,7 @@ from gateway.login.certificate_names import CertificateNames
 from gateway.login.service import LoginService
 from gateway.network.arrivals import Arrivals
 from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection
-from gateway.network.request_budget import RECEIVE_S, RequestBudget
+from gateway.network.request_budget import RequestBudget
 from gateway.network.turns import Turns
 from gateway.observability.metrics import Metrics, Tally
 from gateway.requests.cluster import Cluster, Unread
@@ -33,6 +34,10 @@ from gateway.transport.proxy import AwaitedProxyHeader
 from gateway.transport.tls import TlsConnection
 
 SWEEP_S = 10.0
+WATCH_S = 1.0
+"""While memory is short, requests that are being received are looked at so often."""
+REGULATED_AT_ONCE = 100
+"""Connections that are told in one turn of the event loop that they must not read: each takes microseconds."""
 BACKLOG = 4_096
 CODEC_THREADS = 2
 """The threads share one interpreter: more threads would not be faster."""
@@ -78,6 +83,10 @@ class KafkaServer:
         """The unread answers of each connection: the counters of its cluster, and its number of bytes."""
         self._unread_bytes = 0
         self._connections: set[KafkaConnection] = set()
+        self._exhausted = asyncio.Event()
+        """Memory for requests was exhausted since requests were looked at."""
+        self._to_regulate: list[KafkaConnection] = []
+        """They do not know yet that memory is exhausted."""
         self._of_peers = 0
         self._listening: list[asyncio.Server] = []
         self._is_stopping = False
@@ -143,6 +152,7 @@ class KafkaServer:
         for server in self._listening:
             await server.start_serving()
         self._tasks.keep_running("idle connections", self._sweep)
+        self._tasks.keep_running("slow requests", self._watch_requests)
         for certificates in self._certificates:
             self._tasks.keep_running("certificates", certificates.keep_fresh)
 
@@ -214,10 +224,24 @@ class KafkaServer:
         self._shares.pop(id(cluster), None)  # another cluster may get the same id
 
     def _regulate_all(self) -> None:
-        """While very many connections wait already, memory is exhausted again and again by those that go on."""
-        for connection in self._connections:
+        """Memory is exhausted. While very many connections wait already, those that go on exhaust it again and again.
+
+        What is left for later turns of the event loop reads SHORT_READ_BYTES at most before it regulates itself.
+        """
+        self._exhausted.set()
+        is_running, self._to_regulate = bool(self._to_regulate), [*self._connections]
+        if not is_running:
+            self._regulate_some()
+
+    def _regulate_some(self) -> None:
+        left, regulated = self._to_regulate, 0
+        while left and regulated < REGULATED_AT_ONCE:
+            connection = left.pop()
             if connection.is_reading:
                 connection.regulate_reading()
+                regulated += 1
+        if left:
+            asyncio.get_running_loop().call_soon(self._regulate_some)
 
     def closed(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)
@@ -233,10 +257,38 @@ class KafkaServer:
                     connection.close("idle")
                 else:
                     connection.look_for_end()
-            if any(each.is_short for each in (self.requests, self.peer_requests, *self._shares.values())):
-                for connection in sorted(self._connections, key=lambda each: each.last_activity):
-                    if connection.give_up_what_waits(now_s - RECEIVE_S):
-                        await asyncio.sleep(0)  # so that the next one knows what memory there is
+
+    async def _watch_requests(self) -> None:
+        """While memory is short, give up requests that wait for their own client, and others wait for them."""
+        while True:
+            if not self._is_short:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(SWEEP_S):
+                        await self._exhausted.wait()
+            self._exhausted.clear()
+            await self._give_up_slow()
+            await asyncio.sleep(WATCH_S)
+
+    @property
+    def _is_short(self) -> bool:
+        budgets = (self.requests, self.peer_requests, self.gateway_requests, *self._shares.values())
+        return any(each.is_short for each in budgets)
+
+    async def _give_up_slow(self) -> None:
+        """Those with the most memory first. If memory is not short, this is how far each request has come."""
+        now_s = asyncio.get_running_loop().time()
+        slow: list[tuple[int, KafkaConnection]] = []
+        async for connection in sliced(tuple(self._connections)):
+            held_bytes = connection.holds_for_client(now_s)
+            if held_bytes:
+                slow.append((held_bytes, connection))
+        if not self._is_short:
+            return
+        slow.sort(key=lambda each: each[0], reverse=True)
+        for _, connection in slow:
+            if connection.lacks_memory and connection.holds_for_client(now_s):
+                connection.abort("requests wait for their client while memory is short")
+                await asyncio.sleep(0)  # so that the next one knows what memory there is
 
 
 def _carried(

@@ -81,7 +81,7 @@ async def test_a_client_that_gives_up_leaves_nothing() -> None:
     scene.accept()
     scene.lose()
     await let_callbacks_run()
-    assert scene.connection._deadline is None and scene.server.arrivals._by_site == {}
+    assert scene.connection._arrival is None and scene.server.arrivals._by_site == {}
     assert scene.connection not in scene.server.connections
 
 

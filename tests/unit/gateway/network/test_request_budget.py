@@ -137,3 +137,23 @@ async def test_a_request_that_waits_for_its_share_makes_way_in_the_whole_budget(
     for connection in (second, first):
         connection.regulate_reading()
     assert first.reads or second.reads
+
+
+async def test_the_waiting_ones_are_woken_in_slices_as_long_as_there_is_room(
+    budget: RequestBudget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be twenty thousand of them. They would all read, and then all be paused again."""
+    monkeypatch.setattr(request_budget, "WOKEN_AT_ONCE", 2)
+    budget.received(BUDGET)
+    waiting = [Connection(budget, mid_frame=False) for _ in range(7)]
+    for connection in waiting:
+        connection.regulate_reading()
+    budget.released(BUDGET)
+    for reading in (2, 4):
+        assert [connection.reads for connection in waiting] == [True] * reading + [False] * (7 - reading)
+        await asyncio.sleep(0)
+    budget.received(BUDGET)  # by those that read now
+    await asyncio.sleep(0)
+    assert [connection.reads for connection in waiting] == [True] * 6 + [False]
+    budget.released(BUDGET)
+    assert waiting[-1].reads

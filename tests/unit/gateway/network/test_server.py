@@ -284,19 +284,33 @@ async def test_those_that_are_not_read_are_not_told_again_that_memory_is_exhaust
 
 
 async def test_while_memory_is_short_what_waits_for_its_client_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest first, until there is memory again."""
+    """Those with the most memory first, until there is memory again."""
     monkeypatch.setattr("gateway.network.server.SWEEP_S", 0.001)
     server, _ = server_of(requests_budget_bytes=MIB)
     clients = [Client(server) for _ in range(3)]
     for number, client in enumerate(clients):
-        client.left = frame("a1") + frame("n2", 200_000)
+        client.left = frame("a1") + frame("n2", 200_000 + number)
         client.read(1 << 30)  # both come in one piece
-        client.connection.last_activity -= 100 - number
+        client.connection.last_activity -= 100
         monkeypatch.setattr(client.transport, "abort", client.lose)
     server.requests.received(MIB - 500_000)
-    sweeping = asyncio.create_task(server._sweep())
+    watching = asyncio.create_task(server._watch_requests())
     await asyncio.sleep(0.05)
-    sweeping.cancel()
-    assert [client.lost for client in clients] == [True, False, False]
+    watching.cancel()
+    assert [client.lost for client in clients] == [False, False, True]
+    for client in clients:
+        client.lose()
+
+
+async def test_who_is_told_that_memory_is_exhausted_is_told_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.network.server.REGULATED_AT_ONCE", 2)
+    server, _ = server_of(requests_budget_bytes=MIB)
+    clients = [Client(server) for _ in range(7)]
+    for reading in (5, 3, 1, 0):
+        if reading == 5:
+            server.requests.received(MIB)
+        else:
+            await asyncio.sleep(0)
+        assert sum(client.transport.reading for client in clients) == reading
     for client in clients:
         client.lose()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from gateway.config.limits import MIB
+from gateway.network.request_budget import RECEIVE_S
 from gateway.network.socket_state import has_ended, sends_nothing
 from gateway.transport.tls import UNDECRYPTED_BYTES
 from tests.unit.gateway.network.connection_harness import Conversation, FakeTransport, frame
@@ -118,9 +119,11 @@ async def test_a_request_whose_rest_does_not_come_is_given_up_while_memory_is_sh
     if has_sent:
         ends.client.sendall(b"the rest")
         await until(lambda: not sends_nothing(ends.ours))
-    now_s = conversation.connection.last_activity
-    assert not conversation.connection.give_up_what_waits(now_s + 1), "there is memory"
+    connection = conversation.connection
+    now_s = connection.last_activity
+    assert not connection.lacks_memory
     conversation.server.requests.received(MIB)
-    assert not conversation.connection.give_up_what_waits(now_s), "it has just begun to wait"
-    assert conversation.connection.give_up_what_waits(now_s + 1) != has_sent
+    assert connection.lacks_memory
+    assert not connection.holds_for_client(now_s + RECEIVE_S), "it has just begun to wait"
+    assert connection.holds_for_client(now_s + RECEIVE_S + 1) == (0 if has_sent else 500)
     conversation.lose()

@@ -65,18 +65,20 @@ async def test_the_next_of_many_produce_requests_is_received_while_the_first_one
 
 
 @pytest.mark.parametrize("waits", WAITS)
-async def test_what_waits_for_its_client_is_given_up_when_memory_is_short(waits: str) -> None:
+async def test_what_waits_for_its_client_may_be_given_up_when_memory_is_short(waits: str) -> None:
     conversation = Conversation(requests_budget_bytes=MIB)
     conversation.feed(frame("n0"))
     waiting = frame("n2", READ_BUFFER_BYTES // 2)
     conversation.connection.get_buffer(-1)[: len(waiting)] = waiting
     blocked(conversation, waits)
     conversation.connection.buffer_updated(len(waiting))
-    now_s = conversation.connection.last_activity
-    assert not conversation.connection.give_up_what_waits(now_s + 1), "there is memory"
+    connection = conversation.connection
+    assert not connection.lacks_memory
     conversation.server.requests.received(MIB)
-    assert not conversation.connection.give_up_what_waits(now_s - RECEIVE_S), "it has just begun to wait"
-    assert conversation.connection.give_up_what_waits(now_s + 1)
+    assert connection.lacks_memory
+    assert not connection.holds_for_client(connection.last_activity + RECEIVE_S), "it has just begun to wait"
+    assert connection.holds_for_client(connection.last_activity + RECEIVE_S + 1)
+    connection.abort("test")
     assert conversation.transport.aborted
     conversation.lose()
     assert conversation.server.metrics.request_bytes.value == MIB
@@ -87,7 +89,7 @@ async def test_produce_requests_that_wait_for_pulsar_are_not_given_up() -> None:
     conversation.feed(frame("f1"))
     conversation.feed(frame("n2", 1_000))
     conversation.server.requests.received(MIB)
-    assert not conversation.connection.give_up_what_waits(conversation.connection.last_activity + 1)
+    assert not conversation.connection.holds_for_client(conversation.connection.last_activity + RECEIVE_S + 1)
     conversation.lose()
 
 
