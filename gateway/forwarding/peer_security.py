@@ -7,8 +7,9 @@ from typing import Any
 
 from gateway.config.gateway_config import FORWARDING_LISTENER, ForwardingSection
 from gateway.observability.metrics import Metrics
+from gateway.transport.carried import Carried
 from gateway.transport.certificates import Certificates
-from gateway.transport.tls import READ_BUFFER_BYTES, Carried, TlsConnection
+from gateway.transport.tls import READ_BUFFER_BYTES, TlsConnection
 
 
 class PeerNames:

@@ -22,7 +22,7 @@ from gateway.fleet.listener import FleetListener
 from gateway.fleet.view import ClusterFleet
 from gateway.forwarding.peer_security import PeerSecurity
 from gateway.forwarding.silence import enable_keepalive, is_silent, limit_unacknowledged_time
-from gateway.transport.tls import Carried
+from gateway.transport.carried import Carried
 from protocol.framing import FrameReceiver
 from protocol.kafka.buffers import Buffer
 from protocol.proxy.header import Endpoint, encode_gateway_header, encode_proxy_header

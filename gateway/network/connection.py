@@ -23,8 +23,8 @@ from gateway.network.socket_state import has_ended
 from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.requests.cluster import Cluster
 from gateway.requests.context import ANONYMOUS, GATEWAY, Client, Listener, Principal
+from gateway.transport.carried import Carried
 from gateway.transport.proxy import AwaitedProxyHeader
-from gateway.transport.tls import Carried
 from protocol.framing import MAX_FRAMES, FrameReceiver
 from protocol.kafka.buffers import Buffer
 from protocol.proxy.header import MalformedProxyHeaderError, ProxyHeader

@@ -8,7 +8,7 @@ import socket
 import struct
 import termios
 
-from gateway.transport.tls import UNDECRYPTED_BYTES
+from gateway.transport.carried import UNDECRYPTED_BYTES
 
 CLOSE, CLOSE_WAIT = 7, 8
 """States of TCP in Linux: reset, and closed by the other side."""

@@ -12,8 +12,9 @@ import contextlib
 import ssl
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
+from gateway.transport.carried import UNDECRYPTED_BYTES, Carried, Watcher
 from gateway.transport.certificates import AcceptedTls
 from gateway.transport.proxy import AwaitedProxyHeader
 from protocol.kafka.buffers import Buffer
@@ -28,33 +29,6 @@ STEP_S = 0.005
 """The time after which decryption goes on in the next turn of the event loop."""
 ENCRYPT_BYTES = 256 * 1024
 """The number of bytes encrypted in one step, because these bytes are in memory twice."""
-UNDECRYPTED_BYTES = "undecrypted bytes"
-"""The name of the number of received bytes that the connection has not got, among the extra information."""
-
-
-class Watcher(Protocol):
-    """Is informed of connections until their handshake is done, and limits them."""
-
-    def arrived(self, host: str) -> bool:
-        """Returns False if there is one connection too many."""
-
-    def throttle_time_s(self, host: str) -> float:
-        """0, or the time after which a new connection is closed because its address connects too often."""
-
-    def left(self, host: str) -> None:
-        """A connection that was accepted by `arrived` has finished its handshake, or is closed."""
-
-    def take_turn(self, step: Callable[[], None]) -> None:
-        """Run a step of a handshake, now or in a later turn of the event loop: it may take a millisecond."""
-
-    def refused(self, reason: str, address: str, **facts: Any) -> None: ...
-
-
-class Carried(asyncio.BufferedProtocol):
-    """A connection that TLS carries."""
-
-    has_to_log_in = False
-    """The client has not logged in yet."""
 
 
 class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
@@ -94,6 +68,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._waits_for_turn = False
         self._received = memoryview(b"")
         """Data that is not decrypted yet."""
+        self._ahead = b""
+        """A byte that is decrypted already."""
         self._silent_bytes = 0
         """The size of the latest records without data."""
         self._step_ends_s: float | None = None
@@ -281,6 +257,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     def _read(self, buffer: memoryview) -> int:
         """Decrypt into the buffer; returns the number of bytes."""
         filled = 0
+        if self._ahead:
+            buffer[0], filled, self._ahead = self._ahead[0], 1, b""
         try:
             while filled < len(buffer):
                 try:
@@ -298,6 +276,13 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         except ssl.SSLError as error:
             self._loop.call_soon(self._broken, error)
         return filled
+
+    def _undecrypted_bytes(self) -> int:
+        """Of whole records: if the connection is not read at present, half of one may be all that still comes."""
+        if not (self._ahead or self._ssl.pending() or self.is_closing()):
+            byte, self._step_ends_s = bytearray(1), None
+            self._ahead = bytes(byte[: self._read(memoryview(byte))])
+        return len(self._ahead) + self._ssl.pending() + len(self._received)
 
     def _take_next(self) -> bool:
         """Take the next record, or more small ones. A record without data may take as much time as one with data."""
@@ -391,7 +376,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == UNDECRYPTED_BYTES:
-            return len(self._received) + self._incoming.pending + self._ssl.pending()
+            return self._undecrypted_bytes()
         if name == "peername":
             host, _, port = self.address.rpartition(":")
             return host, int(port)

@@ -13,7 +13,7 @@ import pytest
 from gateway.config.limits import MIB
 from gateway.network.request_budget import RECEIVE_S
 from gateway.network.socket_state import has_ended, sends_nothing
-from gateway.transport.tls import UNDECRYPTED_BYTES
+from gateway.transport.carried import UNDECRYPTED_BYTES
 from tests.unit.gateway.network.connection_harness import Conversation, FakeTransport, frame
 from tests.unit.gateway.network.test_server import Client, server_of
 

@@ -16,6 +16,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from gateway.network.socket_state import sends_nothing
 from gateway.observability import logs
 from gateway.transport.tls import READ_BUFFER_BYTES, RECORD_BYTES, TlsConnection
 from tests.unit.gateway.transport.test_tls import HOST, TIMEOUT_S, Echo, Lab
@@ -286,3 +287,39 @@ async def test_a_record_that_is_broken_behind_a_good_one(lab: Lab, version: ssl.
     assert unexpected == []
     assert lab.closed("TLS failed") == 1
     client.socket.close()
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_half_a_record_is_nothing_that_the_connection_could_read(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, version: ssl.TLSVersion, is_whole: bool
+) -> None:
+    """The client may have gone: while memory is short, its connection is not read, and nothing else tells it."""
+    monkeypatch.setattr("tests.unit.gateway.transport.test_tls.Echo", Busy)
+    lab._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+    client = HandMadeClient(lab, version)
+    await client.shake_hands()
+    while not lab.carried:
+        await asyncio.sleep(0.01)
+    (carried,) = lab.carried
+    carried.buffer = memoryview(bytearray(10_000))
+    client.tls.write(bytes(10_000))
+    first = client.outgoing.read()
+    client.tls.write(b"the rest")
+    record = client.outgoing.read()
+    rest = b"" if is_whole else record[len(record) // 2 :]
+    await client.send(first + record.removesuffix(rest))
+    async with asyncio.timeout(TIMEOUT_S):
+        while not carried.received:
+            await asyncio.sleep(0.01)
+    for _ in range(2):
+        assert sends_nothing(carried.tls) is not is_whole
+    await client.send(rest)
+    async with asyncio.timeout(TIMEOUT_S):
+        while sends_nothing(carried.tls):
+            await asyncio.sleep(0.01)
+    carried.tls.resume_reading()
+    async with asyncio.timeout(TIMEOUT_S):
+        while len(carried.received) < 10_008:
+            await asyncio.sleep(0.01)
+    assert carried.received == bytes(10_000) + b"the rest"

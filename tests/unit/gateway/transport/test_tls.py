@@ -23,9 +23,10 @@ from gateway.network.connection import WRITE_HIGH_BYTES
 from gateway.network.turns import SLICE_S, Turns
 from gateway.observability.metrics import Metrics
 from gateway.requests.context import ANONYMOUS, MAX_NAME_BYTES, Principal
+from gateway.transport.carried import UNDECRYPTED_BYTES, Carried
 from gateway.transport.certificates import Certificates, InvalidCertificate
 from gateway.transport.proxy import AwaitedProxyHeader
-from gateway.transport.tls import UNDECRYPTED_BYTES, Carried, TlsConnection
+from gateway.transport.tls import TlsConnection
 from tests.unit.gateway.network.connection_harness import FakeTransport
 
 HOST = "127.0.0.1"
