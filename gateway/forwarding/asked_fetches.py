@@ -17,6 +17,7 @@ from gateway.background import run_once
 from gateway.fan_out import in_steps, sliced
 from gateway.fetching.fetch_answer import NO_RECORDS, PartitionAnswer
 from gateway.fetching.fetch_session import FINAL_EPOCH, FetchedPartition, Key
+from gateway.fetching.remembered_partitions import RememberedPartitions
 from gateway.handlers.records.fetch import RESOLVED_AT_ONCE, TOPIC_ID_VERSION
 from gateway.requests.call import Call
 from gateway.requests.cluster import Unread
@@ -52,8 +53,11 @@ class Waiting(Protocol):
 class AskedFetches:
     """One client's."""
 
-    def __init__(self, ask: Ask, unread: Unread) -> None:
-        """Answers that the client has not got count as ``unread``: above that budget, leaders are asked for less."""
+    def __init__(self, ask: Ask, unread: Unread, remembered: RememberedPartitions) -> None:
+        """Answers that the client has not got count as ``unread``: above that budget, leaders are asked for less.
+
+        Between two fetches, the offsets of logs count as ``remembered``.
+        """
         self.unread = unread
         self.asked: dict[Key, int] = {}
         """The requested offset of each partition, while its answer is in flight."""
@@ -62,6 +66,7 @@ class AskedFetches:
         self.known: dict[Key, Offsets] = {}
         self.waiting: set[Waiting] = set()
         self._ask = ask
+        self._remembered = remembered
         self._asking: dict[asyncio.Task[None], list[FetchedPartition]] = {}
         """The requests in flight, and their partitions."""
 
@@ -107,8 +112,22 @@ class AskedFetches:
         """Free the memory of the leaders' answers at once: the client has disconnected, or fetches in another way."""
         self.unread.size_bytes -= sum([row.records.size_bytes for row in self.answered.values()])
         self.asked, self.answered, self.known = {}, {}, {}
+        self._remembered.keeps(self._forget_for_others, 0)
         for task in self._asking:
             task.cancel()
+
+    def _forget_for_others(self) -> None:
+        if not self.waiting:
+            self.known = {}
+
+    def begin(self, waiting: Waiting) -> None:
+        """The fetch begins to wait."""
+        self.waiting.add(waiting)
+        waiting.future.add_done_callback(lambda _: self._end(waiting))
+
+    def _end(self, waiting: Waiting) -> None:
+        self.waiting.discard(waiting)
+        self._remembered.keeps(self._forget_for_others, len(self.known))
 
     # Asking
 

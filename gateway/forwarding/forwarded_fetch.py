@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from gateway.fan_out import sliced
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession
+from gateway.fetching.remembered_partitions import RememberedPartitions
 from gateway.forwarding.asked_fetches import Ask, AskedFetches
 from gateway.forwarding.large_waiting_fetch import LargeWaitingFetch
 from gateway.forwarding.waiting_fetch import Part, WaitingFetch
@@ -30,9 +31,12 @@ from protocol.kafka.messages.records import FetchRequest
 class ForwardedFetches:
     """One client's fetches."""
 
-    def __init__(self, ask: Ask, unread: Unread, led_here: Callable[[Call[FetchRequest], int], None]) -> None:
+    def __init__(
+        self, ask: Ask, unread: Unread, remembered: RememberedPartitions,
+        led_here: Callable[[Call[FetchRequest], int], None],
+    ) -> None:  # fmt: skip
         """`led_here` gets each fetch of partitions that this gateway led in this epoch of the fleet."""
-        self._asked = AskedFetches(ask, unread)
+        self._asked = AskedFetches(ask, unread, remembered)
         self._led_here = led_here
 
     def run(self, call: Call[FetchRequest], leaders: Leaders) -> Reply:
@@ -67,8 +71,7 @@ class ForwardedFetches:
             self._asked.forget_all_but(fetched)
         kind = LargeWaitingFetch if is_large else WaitingFetch
         waiting = kind(self._asked, call, parts, session, len(incarnations))
-        self._asked.waiting.add(waiting)
-        waiting.future.add_done_callback(lambda _: self._asked.waiting.discard(waiting))
+        self._asked.begin(waiting)
         waiting.start()
         return awaited(call, waiting, session, len(parts))
 

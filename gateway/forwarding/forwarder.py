@@ -64,14 +64,14 @@ class Forwarder:
     """Forwards the requests of one client."""
 
     def __init__(self, forwarding: Forwarding, client: Client) -> None:
-        self._forwarding = forwarding
-        self._client = client
+        self._forwarding, self._client = forwarding, client
         self._leaders = forwarding.leaders
         self._loop = asyncio.get_running_loop()
         self._links: dict[str, PeerLink] = {}
         self._produce_order = ProduceOrder(client.refused)
-        self._fetches = ForwardedFetches(self._ask, forwarding.elsewhere.unread, self._learn)
-        self._fetch_relay = FetchRelay(forwarding.elsewhere.relayed_partitions)
+        unread, remembered = forwarding.elsewhere.unread, forwarding.elsewhere.relayed_partitions
+        self._fetches = ForwardedFetches(self._ask, unread, remembered, self._learn)
+        self._fetch_relay = FetchRelay(remembered)
         self._expected = ExpectedProduces()
         self._relayed_fetch = RelayedFetch(client)
         self._known: KnownAtSingleAddress | None = None
@@ -297,8 +297,7 @@ class Forwarder:
             return
         response: Response = None
         try:
-            if frame is not None:
-                response = self._response(call, link.member, frame)
+            response = None if frame is None else self._response(call, link.member, frame)
         except KafkaError as error:  # of a fetch: its session has ended
             response = FetchAnswer(error_code=error.code)
         except ValueError as error:

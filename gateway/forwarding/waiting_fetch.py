@@ -17,6 +17,8 @@ from gateway.requests.call import Call
 from gateway.requests.reply import Response
 from protocol.kafka.messages.records import FetchRequest
 
+ASKED_WAIT_MS = 5_000
+"""A leader waits no longer for the first records: it does not know that the client wants other ones meanwhile."""
 GRACE_S = 0.2
 """Time after max_wait for the leaders' answers. Later answers, of a blocked leader, go into the client's next fetch."""
 SLACK_S = 0.005
@@ -110,7 +112,8 @@ class WaitingFetch:
         return self._fetches.is_known(part.fetched.key)
 
     def _left_ms(self) -> int:
-        return max(0, int((self._end_s - self._loop.time()) * 1000))
+        left_ms = max(0, int((self._end_s - self._loop.time()) * 1000))
+        return left_ms if self._min_bytes > 1 else min(left_ms, ASKED_WAIT_MS)
 
     def _ask_for_rest(self) -> None:
         rest: dict[Member | None, list[Part]] = {}

@@ -24,7 +24,7 @@ READ_BUFFER_BYTES = 256 * 1024
 RECORD_BYTES = 17 * 1024
 """The size of the largest record: with fewer bytes, it is possible that nothing can be decrypted."""
 MAX_SILENT_BYTES = 2 * RECORD_BYTES
-"""The size of records without data, such as those for new keys (TLS 1.3), that may follow each other."""
+"""Of records without data that follow each other, such as those for new keys (TLS 1.3)."""
 STEP_S = 0.005
 """The time after which decryption goes on in the next turn of the event loop."""
 ENCRYPT_BYTES = 256 * 1024
@@ -66,10 +66,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._carried: Carried | None = None
         self._is_refused = False
         self._waits_for_turn = False
-        self._received = memoryview(b"")
-        """Data that is not decrypted yet."""
-        self._ahead = b""
-        """A byte that is decrypted already."""
+        self._received, self._ahead = memoryview(b""), b""
+        """Data that is not decrypted yet, and a byte before it that is."""
         self._silent_bytes = 0
         """The size of the latest records without data."""
         self._step_ends_s: float | None = None

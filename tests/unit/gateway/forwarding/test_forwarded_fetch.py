@@ -18,6 +18,7 @@ from gateway.config.limits import Limits
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import FetchedPartition, FetchSessions
 from gateway.fetching.fetch_waits import FetchWaits
+from gateway.fetching.remembered_partitions import RememberedPartitions
 from gateway.forwarding import asked_fetches, forwarded_fetch
 from gateway.forwarding.forwarded_fetch import ForwardedFetches
 from gateway.forwarding.waiting_fetch import WaitingFetch
@@ -84,7 +85,8 @@ class Client:
         self.calls: dict[Member | None, Call] = {}
         self.asked: asyncio.Queue[Asked] = asyncio.Queue()
         self.unread = Unread()
-        self.fetches = ForwardedFetches(self._ask, self.unread, lambda *_: None)
+        self.remembered = RememberedPartitions(100)
+        self.fetches = ForwardedFetches(self._ask, self.unread, self.remembered, lambda *_: None)
         self._sessions = FetchSessions(10)
 
     async def _ask(self, call: Call, leader: Member | None) -> Response:
@@ -123,6 +125,13 @@ class Client:
         async with asyncio.timeout(WAIT_S):
             found = [await self.asked.get() for _ in range(count)]
         return {asked.leader: asked for asked in found}
+
+    async def answer_next(self, rows: dict[int, bytes]) -> int:
+        """Returns how long the leader may have waited."""
+        async with asyncio.timeout(WAIT_S):
+            asked = await self.asked.get()
+        asked.say(rows)
+        return asked.max_wait_ms
 
     async def know(self, offsets: dict[int, int]) -> None:
         """All leaders have returned the ends of their logs."""
