@@ -205,21 +205,10 @@ class PartitionLog:
         await self._append_gap(1, encode_no_record(), is_removal=False)
 
     async def _append_gap(self, count: int, entry: EncodedEntry, *, is_removal: bool) -> None:
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(_: int, error: Exception | None) -> None:
-            if written.done():
-                return
-            if error is None:
-                written.set_result(None)
-            else:
-                written.set_exception(error)
-
         data = memoryview(gap_batch(0, count))
         await self.writer.wait_until_ready()
         self._check_open()
-        self.writer.append_gap(data, count, done, entry, is_removal=is_removal)
-        await written
+        await self.writer.append_gap(data, count, entry, is_removal=is_removal)
 
     def _check_open(self) -> None:
         if self.closed:
@@ -393,6 +382,7 @@ class PartitionLog:
             report("closing of a log", defect)
         self._target.fail(ClientClosedError("the log was closed"))
         self._answer([Resolved(receipt, UNKNOWN_OFFSET) for receipt in self._end.abandon()])
+        await self.writer.all_answered()  # before a new log is opened, which knows nothing of what was refused
         self._tail.clear()  # what was written meanwhile
         self.waiters.wake()
 

@@ -6,7 +6,9 @@ lost one stopped, and the log is read to its end before anything is sent. What i
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -27,6 +29,9 @@ from gateway.pulsar.position import Position
 from gateway.pulsar.producer import STALLED_S, Producer
 from protocol.kafka.batch import BatchHeader
 from protocol.kafka.errors import ErrorCode
+
+ANSWERED_AT_ONCE = 100
+"""Refused batches whose clients get their errors in one turn of the event loop: each takes up to 30 microseconds."""
 
 log = structlog.get_logger()
 
@@ -66,6 +71,10 @@ class LogWriter:
         self._written_at = 0.0
         self._busy_since = 0.0
         self._stopped = False
+        self._refused: deque[tuple[Done, Exception]] = deque()
+        """The clients that do not have their errors yet."""
+        self._answers_later = False
+        """Some get them in a later turn of the event loop."""
 
     def tag_entries(self, next_tag: NextTag) -> None:
         """From now on each entry carries, besides its batches, what ``next_tag`` returns when the entry is sent."""
@@ -116,6 +125,8 @@ class LogWriter:
         if header.producer_id < 0:
             self._queue(PendingBatch(data, header.last_offset_delta + 1, None, done, messages), now_s)
             return False
+        if self._answers_later:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "earlier batches are being refused")
         duplicate = self._producers.find_duplicate(header)
         if duplicate is None:
             sequenced, count = self._producers.begin(header), header.last_offset_delta + 1
@@ -133,9 +144,23 @@ class LogWriter:
         now_s = self.last_used = time.monotonic()
         self._queue(PendingBatch(data, 1, None, done, messages, is_transactional=True, leased=True), now_s)
 
-    def append_gap(self, data: memoryview, count: int, done: Done, entry: EncodedEntry, *, is_removal: bool) -> None:
-        """The leader's messages that are no records: ``data`` takes their place. Raises KafkaError."""
+    async def append_gap(self, data: memoryview, count: int, entry: EncodedEntry, *, is_removal: bool) -> None:
+        """Append the leader's messages that are no records, and wait until they are written. ``data`` takes their place.
+
+        Raises PulsarError, and KafkaError.
+        """
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(_: int, error: Exception | None) -> None:
+            if written.done():
+                return
+            if error is None:
+                written.set_result(None)
+            else:
+                written.set_exception(error)
+
         self._queue(PendingBatch(data, count, None, done, entry, leased=True, is_removal=is_removal), time.monotonic())
+        await written
 
     def _queue(self, batch: PendingBatch, now_s: float) -> None:
         if self._appender.idle and not self._end.unresolved:
@@ -183,8 +208,24 @@ class LogWriter:
                 if overtaken is not None and self._producers.overtaken(batch.sequenced):
                     errors[-1] = overtaken
                 self._producers.abort(batch.sequenced, errors[-1])
-        for batch, error_of_batch in zip(batches, reversed(errors), strict=True):
-            answer(batch.done, -1, error_of_batch)
+        is_answering = bool(self._refused)
+        self._refused += zip([batch.done for batch in batches], reversed(errors), strict=True)
+        if not is_answering:
+            self._answer_refused()
+
+    def _answer_refused(self) -> None:
+        """There may be tens of thousands. Until all have their answers, no sequence behind them is accepted."""
+        for _ in range(min(ANSWERED_AT_ONCE, len(self._refused))):
+            done, error = self._refused.popleft()
+            answer(done, -1, error)
+        self._answers_later = bool(self._refused)
+        if self._answers_later:
+            asyncio.get_running_loop().call_soon(self._answer_refused)
+
+    async def all_answered(self) -> None:
+        """Wait until the clients of all refused batches have their errors."""
+        while self._refused:
+            await asyncio.sleep(0)
 
     # What the appender reports
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from gateway.errors import KafkaError, error_code
+from gateway.log.writing import log_writer
 from gateway.pulsar.errors import NotAllowedError, PulsarError, QuotaExceededError
 from protocol.kafka.errors import ErrorCode
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.log.log_scene import Scene, answered, append
 
 
@@ -47,3 +51,34 @@ async def test_one_that_nothing_has_overtaken_comes_again(scene: Scene) -> None:
     again = await append(scene, 7, 0)
     scene.producer.write_and_confirm(refused + 1)
     assert await answered(again) == (1, None)
+
+
+async def test_the_clients_of_very_many_batches_get_their_errors_in_slices(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until all have them, no later sequence is accepted: its connection does not know yet that one was refused."""
+    monkeypatch.setattr(log_writer, "ANSWERED_AT_ONCE", 2)
+    answers = [scene.append() for _ in range(7)]
+    await let_callbacks_run()
+    scene.log.writer.on_lease_lost()
+    scene.log.writer._refuse(scene.log.writer._appender.abandon_in_flight(), KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    for answered_already in (2, 4, 6):
+        assert sum(map(len, answers)) == answered_already
+        with pytest.raises(KafkaError) as refused:
+            await append(scene, 7, 5)
+        assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await asyncio.sleep(0)
+    assert sum(map(len, answers)) == 7
+    await append(scene, 7, 5)
+
+
+async def test_a_log_is_closed_when_the_clients_of_its_refused_batches_know(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next log knows nothing of them, and would accept what follows."""
+    monkeypatch.setattr(log_writer, "ANSWERED_AT_ONCE", 1)
+    answers = [scene.append() for _ in range(5)]
+    await let_callbacks_run()
+    scene.producer.lose()
+    await scene.log.close()
+    assert [len(each) for each in answers] == [1] * 5
