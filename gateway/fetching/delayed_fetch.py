@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from gateway.background import report, run_once
@@ -12,7 +11,7 @@ from gateway.errors import KafkaError, fetch_error_code
 from gateway.fan_out import fan_out
 from gateway.fetching.committed_records import committed_records
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer
-from gateway.fetching.fetch_session import FetchedPartition
+from gateway.fetching.fetched_parts import FetchParams, FetchPartitionState, Findings
 from gateway.log.entries.log_entry import Slice, without_rest
 from gateway.log.partition_log import PartitionLog
 from gateway.pulsar.errors import PulsarError
@@ -38,61 +37,6 @@ FOUND_BEFORE_READING = frozenset(
 OpenLog = Callable[["FetchPartitionState"], Awaitable[None]]
 """Opens the log of a partition that has none, or sets the partition's error."""
 Respond = Callable[[list[PartitionAnswer]], FetchAnswer]
-
-
-@dataclass(frozen=True, slots=True)
-class FetchParams:
-    """The parameters of a fetch for all its partitions: those of the request, and limits of the gateway."""
-
-    max_wait_ms: int
-    min_bytes: int
-    room_bytes: Callable[[], int]
-    """The maximum size of the records of all partitions, at the moment of the answer."""
-    whole_first_batch: bool
-    """The first batch is returned whole, however large it is (KIP-74)."""
-    read_committed: bool
-    beyond_end: Callable[[], ErrorCode]
-    """The error for an offset beyond the log's end, after the broker was asked for the end."""
-
-
-class FetchPartitionState:
-    """One partition of the fetch."""
-
-    __slots__ = (
-        "asked", "diverges", "error", "fetched", "log", "name", "opening", "preferred_reader", "refreshing",
-        "waits_below_end",
-    )  # fmt: skip
-
-    def __init__(self, fetched: FetchedPartition) -> None:
-        self.fetched = fetched
-        self.error = ErrorCode.NONE
-        self.name: str | None = None
-        """The topic's name, if it is known."""
-        self.log: PartitionLog | None = None
-        self.preferred_reader: int | None = None
-        """The gateway of the consumer's rack, from which the consumer should fetch instead (KIP-392)."""
-        self.asked = self.refreshing = False
-        self.waits_below_end = False
-        """Its log was told that the fetch waits for records that there are."""
-        self.diverges = False
-        """The reader has records of the log's epoch that the log does not have (KIP-595)."""
-        self.opening = False
-        """The log is being opened. If the fetch cannot wait for it, the row has an error after which clients retry."""
-
-    @property
-    def is_cold(self) -> bool:
-        """Its log has to be opened."""
-        return not self.error and self.log is None and self.preferred_reader is None
-
-
-class Findings:
-    """What a look at the partitions of a fetch has found."""
-
-    __slots__ = ("failed", "is_urgent", "looked_up", "total_bytes")
-
-    def __init__(self) -> None:
-        self.total_bytes = self.failed = 0
-        self.is_urgent = self.looked_up = False
 
 
 class DelayedFetch:
@@ -325,7 +269,7 @@ class DelayedFetch:
 
     async def _ask_end(self, part: FetchPartitionState, partition_log: PartitionLog) -> None:
         try:
-            await partition_log.end.refresh()
+            await partition_log.end.refresh_with_others()
             if part.fetched.offset > partition_log.written_offset:
                 await partition_log.end.check_owner()
         except (KafkaError, PulsarError, TimeoutError) as error:

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable
 
 from gateway.busy_time import run_part
 from gateway.fan_out import in_steps, sliced
-from gateway.fetching.delayed_fetch import DelayedFetch, FetchParams, FetchPartitionState, Findings, OpenLog
+from gateway.fetching.delayed_fetch import DelayedFetch, OpenLog
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer
+from gateway.fetching.fetched_parts import FetchParams, FetchPartitionState, Findings
 
 RespondInSlices = Callable[[list[PartitionAnswer]], Awaitable[FetchAnswer]]
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from gateway.errors import KafkaError, fetch_error_code
 from gateway.fan_out import Slices, in_steps, sliced
-from gateway.fetching.delayed_fetch import DelayedFetch, FetchParams, FetchPartitionState
+from gateway.fetching.delayed_fetch import DelayedFetch
 from gateway.fetching.down_conversion import down_convert_all, skip_empty_batches
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, TopicAnswer, add_rows
 from gateway.fetching.fetch_session import (
@@ -25,6 +25,7 @@ from gateway.fetching.fetch_session import (
     Key,
     record_if_changed,
 )
+from gateway.fetching.fetched_parts import FetchParams, FetchPartitionState
 from gateway.fetching.large_fetch import LargeFetch
 from gateway.handlers.records.awaited_fetch import awaited, outdated
 from gateway.handlers.records.fetch_bounds import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.fetching.delayed_fetch import FetchPartitionState
+from gateway.fetching.fetched_parts import FetchPartitionState
 from gateway.log.reading.log_start import START_AGE_S
 from gateway.requests.brokers import preferred_reader
 from gateway.requests.call import Call

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable
 from copy import copy
 from typing import NamedTuple
 
-from gateway.fetching.delayed_fetch import FetchPartitionState
 from gateway.fetching.fetch_session import FetchedPartition, FetchSession
 from gateway.fetching.fetch_waits import WAITING_BYTES
+from gateway.fetching.fetched_parts import FetchPartitionState
 from gateway.handlers.place import Place
 from gateway.handlers.records.fetch import READ_COMMITTED, delay
 from gateway.handlers.records.fetch_bounds import is_room_for_answers, max_bytes, max_wait_ms, min_bytes

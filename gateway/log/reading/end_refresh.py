@@ -56,7 +56,7 @@ class EndRefresh:
         self._is_doubtful = is_doubtful
         self._undispatched_to = NOTHING
         """What follows the log's end up to here was looked up: brokers dispatch none of it."""
-        self._ahead = SharedRun(self.refresh)
+        self._shared = SharedRun(self.refresh)
         self._passing = SharedRun(self._pass_undispatched)
         self._owner = SharedRun(self._check_owner)
 
@@ -67,7 +67,7 @@ class EndRefresh:
     def refresh_ahead(self, at_most_every_s: float) -> None:
         """Start the work of ``refresh`` before a caller has to wait for it."""
         if not self.checked_within(at_most_every_s):
-            self._ahead.start()
+            self._shared.start()
 
     async def refresh(self, *, at_most_every_s: float = 0) -> None:
         """Read up to the broker's current end. Raises PulsarError or TimeoutError."""
@@ -76,6 +76,13 @@ class EndRefresh:
         if self._is_doubtful:
             await self.check_owner()
         await self._read_on()
+
+    async def refresh_with_others(self) -> None:
+        """As `refresh`, in one run for all callers that wait for it to begin: there may be thousands, of fetches.
+
+        Raises KafkaError, too, if the log is closed.
+        """
+        await self._shared.wait()
 
     async def _read_on(self) -> None:
         asked_at = time.monotonic()
@@ -169,6 +176,6 @@ class EndRefresh:
             self._on_undispatched(last, end_offset)
 
     def close(self) -> None:
-        self._ahead.cancel()
+        self._shared.cancel()
         self._passing.cancel()
         self._owner.cancel()

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from gateway.errors import KafkaError
-from gateway.fetching.delayed_fetch import DelayedFetch, FetchParams, FetchPartitionState
+from gateway.fetching.delayed_fetch import DelayedFetch
 from gateway.fetching.fetch_answer import FetchAnswer, group_by_topic
 from gateway.fetching.fetch_session import FetchedPartition
+from gateway.fetching.fetched_parts import FetchParams, FetchPartitionState
 from gateway.log.entries.log_entry import Buffer, Slice
 from gateway.log.partition_log import PartitionLog
 from protocol.kafka.errors import ErrorCode
@@ -32,7 +33,7 @@ class FakeLog:
         self.waiters = FakeWaiters()
         self.refresh: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.owner_error: Exception | None = None
-        self.end = SimpleNamespace(refresh=self._refresh_end, check_owner=self._check_owner)
+        self.end = SimpleNamespace(refresh_with_others=self._refresh_end, check_owner=self._check_owner)
         self.reader = self
         self.source = SimpleNamespace(compacted=False)
         self.transactions = SimpleNamespace(loaded=True, last_stable_offset=end_offset)

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from gateway.fetching.delayed_fetch import DelayedFetch, FetchParams, FetchPartitionState
+from gateway.fetching.delayed_fetch import DelayedFetch
 from gateway.fetching.fetch_answer import FetchAnswer
 from gateway.fetching.fetch_session import FetchedPartition
 from gateway.fetching.fetch_waits import NAMED_BYTES, WAITING_BYTES, FetchWaits, held_bytes
+from gateway.fetching.fetched_parts import FetchParams, FetchPartitionState
 from gateway.log.partition_log import PartitionLog
 from gateway.log.reading.waiters import Waiters
 from protocol.kafka.codec import decode_request, encode_request, is_flexible, parse_header

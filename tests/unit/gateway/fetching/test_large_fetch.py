@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from gateway import fan_out
-from gateway.fetching.delayed_fetch import FetchParams, FetchPartitionState
 from gateway.fetching.fetch_answer import FetchAnswer, PartitionAnswer, group_by_topic
 from gateway.fetching.fetch_session import FetchedPartition
+from gateway.fetching.fetched_parts import FetchParams, FetchPartitionState
 from gateway.fetching.large_fetch import LargeFetch
 from gateway.log.partition_log import PartitionLog
 from protocol.kafka.errors import ErrorCode

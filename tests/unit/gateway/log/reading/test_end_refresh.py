@@ -113,6 +113,25 @@ async def test_a_defect_while_a_reader_is_opened_closes_the_log(scene: Scene, mo
     assert isinstance(failures[0]["exception"], KeyError)
 
 
+async def test_very_many_fetches_ask_for_the_end_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each for what others had written when it came: those that come during a question share the next one."""
+    asked, last_position = 0, scene.log._follower.last_position
+
+    async def counted() -> Position:
+        nonlocal asked
+        asked += 1
+        return await last_position()
+
+    monkeypatch.setattr(scene.log._follower, "last_position", counted)
+    first = [asyncio.create_task(scene.log.end.refresh_with_others()) for _ in range(100)]
+    while not asked:
+        await asyncio.sleep(0)
+    scene.topic.write(bytes(batch(2)), 2, "other", 1)
+    later = [asyncio.create_task(scene.log.end.refresh_with_others()) for _ in range(100)]
+    await asyncio.gather(*first, *later)
+    assert asked == 2 and scene.log.end_offset == 3
+
+
 async def test_frequent_requests_for_the_end_get_the_known_one() -> None:
     scene = Scene()
     assert not scene.log.end.checked_within(60)
