@@ -299,7 +299,7 @@ class KafkaConnection(Carried):
         elif buffers:
             self._transport.writelines(buffers)
         if self._write_paused:  # answers to requests that were already being handled
-            self._count_unread()
+            self._owner.unread_changed(self, self.unread_bytes)
         if self._ended_by_client and self.idle and self._pipeline.ending is None:
             self.end("end of stream")
 
@@ -312,7 +312,7 @@ class KafkaConnection(Carried):
         # While a client does not read, none of its further requests run, so that the memory of its answers stays
         # bounded.
         self._write_paused, self.accepts_answers = True, False
-        self._count_unread()
+        self._owner.unread_changed(self, self.unread_bytes)
         self.regulate_reading()
 
     def resume_writing(self) -> None:
@@ -320,9 +320,10 @@ class KafkaConnection(Carried):
         self._owner.unread_changed(self, 0)
         self._pipeline.run()
 
-    def _count_unread(self) -> None:
-        if self._transport is not None:
-            self._owner.unread_changed(self, self._transport.get_write_buffer_size())
+    @property
+    def unread_bytes(self) -> int:
+        """Of answers that the client has not received."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     # Closing
 

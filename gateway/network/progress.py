@@ -46,13 +46,13 @@ class Progress:
         read_s = until_s - self._since_s
         if read_s < LEAST_S:
             return False
-        gained_bytes = part.size_bytes - self._size_bytes + RECORD_BYTES
-        rest_s = (part.whole_bytes - part.size_bytes) * read_s / gained_bytes
+        rest_bytes, gained_bytes = part.whole_bytes - part.size_bytes, part.size_bytes - self._size_bytes
         if read_s < RECEIVE_S:
-            return rest_s > HOPELESS_S
-        if rest_s <= RECEIVE_S:
-            self._begin(until_s, part)
-        return rest_s > RECEIVE_S
+            return rest_bytes * read_s > HOPELESS_S * (gained_bytes + RECORD_BYTES)
+        if rest_bytes * read_s > RECEIVE_S * gained_bytes:
+            return True
+        self._begin(until_s, part)
+        return False
 
     def _begin(self, now_s: float, part: Part | None) -> None:
         self._since_s = now_s

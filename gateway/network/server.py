@@ -257,6 +257,14 @@ class KafkaServer:
                     connection.close("idle")
                 else:
                     connection.look_for_end()
+                    self._count_silent(connection, now_s)
+
+    def _count_silent(self, connection: KafkaConnection, now_s: float) -> None:
+        """Count few unread answers, too, of a client that sends nothing more: there may be thousands of them."""
+        is_counted = connection.last_activity < now_s - SWEEP_S or not connection.accepts_answers
+        size_bytes = connection.unread_bytes if is_counted else 0
+        if size_bytes or connection in self._unread:
+            self.unread_changed(connection, size_bytes)
 
     async def _watch_requests(self) -> None:
         """While memory is short, give up requests that wait for their own client, and others wait for them."""

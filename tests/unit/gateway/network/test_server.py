@@ -314,3 +314,33 @@ async def test_who_is_told_that_memory_is_exhausted_is_told_in_slices(monkeypatc
         assert sum(client.transport.reading for client in clients) == reading
     for client in clients:
         client.lose()
+
+
+async def test_small_answers_that_are_not_read_count_when_their_clients_send_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is too small for its connection to be told that it must not write."""
+    monkeypatch.setattr("gateway.network.server.SWEEP_S", 0.001)
+    server, dispatcher = server_of(unread_budget_bytes=20 * MIB)
+    unread, clients = dispatcher.own.cluster.unread, [Client(server) for _ in range(101)]
+    busy = clients.pop()
+    for client in (*clients, busy):
+        client.connection.last_activity -= 100
+        monkeypatch.setattr(client.transport, "get_write_buffer_size", lambda: 250_000)
+        monkeypatch.setattr(client.transport, "abort", client.lose)
+    sweeping = asyncio.create_task(server._sweep())
+    async with asyncio.timeout(10):
+        while not any(client.lost for client in clients):
+            busy.connection.last_activity = asyncio.get_running_loop().time()
+            await asyncio.sleep(0.001)
+    await asyncio.sleep(0.05)
+    assert 0 < unread.size_bytes <= 20 * MIB
+    assert sum(client.lost for client in clients) < 50 and not busy.lost
+    for client in (*clients, busy):
+        monkeypatch.setattr(client.transport, "get_write_buffer_size", lambda: 0)
+    async with asyncio.timeout(10):
+        while unread.size_bytes:
+            await asyncio.sleep(0.001)
+    sweeping.cancel()
+    for client in (*clients, busy):
+        client.lose()

@@ -131,3 +131,11 @@ def test_what_comes_at_a_good_pace_has_its_time() -> None:
     assert not progress.is_slow(10, Part(1, 5 * MIB, 10 * MIB))
     assert not progress.is_slow(15, Part(1, 6 * MIB, 10 * MIB)), "it is measured anew"
     assert progress.is_slow(20, Part(1, 6 * MIB, 10 * MIB))
+
+
+def test_a_small_request_of_which_hardly_anything_comes_is_slow_in_the_end() -> None:
+    """There may be thousands of them."""
+    progress = Progress()
+    assert not progress.is_slow(0, Part(1, 100, 4_000))
+    assert not progress.is_slow(9, Part(1, 101, 4_000))
+    assert progress.is_slow(10, Part(1, 102, 4_000))
