@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 from gateway.network.pipeline import Pipeline
 from gateway.network.request_budget import RECEIVE_S
 from gateway.network.socket_state import sends_nothing
 from protocol.framing import FrameReceiver, Part
 
-HOPELESS_S = 60.0
-"""A request that will take this time for its rest is not waited for."""
-LEAST_S = 0.9
-"""Nothing is said of a shorter time."""
+HOPELESS_S, RECENT_S = 60.0, 2.0
+"""A request that, as fast as in the last RECENT_S, will take HOPELESS_S for its rest is not waited for."""
 RECORD_BYTES = 16 * 1024
 """So much more may have come, as a part of a record of TLS."""
 
@@ -20,11 +19,12 @@ RECORD_BYTES = 16 * 1024
 class Progress:
     """Of the incomplete request of a connection. Only the time in which the gateway reads the connection counts."""
 
-    __slots__ = ("_is_read", "_number", "_paused_s", "_since_s", "_size_bytes")
+    __slots__ = ("_before", "_is_read", "_number", "_paused_s", "_recently")
 
     def __init__(self) -> None:
-        self._number, self._size_bytes, self._since_s = 0, 0, 0.0
-        """A request, and what had come of it at a time."""
+        self._number = 0
+        """Of the request."""
+        self._before = self._recently = _Mark(0.0, 0)
         self._is_read, self._paused_s = True, 0.0
 
     def pause(self, now_s: float) -> None:
@@ -32,31 +32,43 @@ class Progress:
 
     def resume(self, now_s: float) -> None:
         self._is_read = True
-        self._since_s += now_s - max(self._paused_s, self._since_s)
+        if self._number:
+            self._before = self._before.without(self._paused_s, now_s)
+            self._recently = self._recently.without(self._paused_s, now_s)
 
     def is_slow(self, now_s: float, part: Part | None) -> bool:
-        """At its pace, the rest takes longer than RECEIVE_S; than HOPELESS_S, as long as it is new.
-
-        The pace is that since an earlier call.
-        """
+        """Whether the rest takes longer than RECEIVE_S, as fast as it came in that time; than HOPELESS_S, as fast as in
+        RECENT_S. It is looked at again and again."""
         if part is None or part.number != self._number:
-            self._begin(now_s, part)
+            self._number = 0 if part is None else part.number
+            self._before = self._recently = _Mark(now_s, 0 if part is None else part.size_bytes)
             return False
-        until_s = now_s if self._is_read else self._paused_s
-        read_s = until_s - self._since_s
-        if read_s < LEAST_S:
-            return False
-        rest_bytes, gained_bytes = part.whole_bytes - part.size_bytes, part.size_bytes - self._size_bytes
-        if read_s < RECEIVE_S:
-            return rest_bytes * read_s > HOPELESS_S * (gained_bytes + RECORD_BYTES)
-        if rest_bytes * read_s > RECEIVE_S * gained_bytes:
-            return True
-        self._begin(until_s, part)
+        now = _Mark(now_s if self._is_read else self._paused_s, part.size_bytes)
+        rest_bytes = part.whole_bytes - part.size_bytes
+        if now.at_s - self._recently.at_s >= RECENT_S:
+            if self._recently.rest_s(now, rest_bytes, RECORD_BYTES) > HOPELESS_S:
+                return True
+            self._recently = now
+        if now.at_s - self._before.at_s >= RECEIVE_S:
+            if self._before.rest_s(now, rest_bytes) > RECEIVE_S:
+                return True
+            self._before = now
         return False
 
-    def _begin(self, now_s: float, part: Part | None) -> None:
-        self._since_s = now_s
-        self._number, self._size_bytes = (0, 0) if part is None else (part.number, part.size_bytes)
+
+class _Mark(NamedTuple):
+    """What had come of a request at a time."""
+
+    at_s: float
+    size_bytes: int
+
+    def without(self, paused_s: float, resumed_s: float) -> _Mark:
+        """The same as if there had been no pause."""
+        return self._replace(at_s=self.at_s + resumed_s - max(paused_s, self.at_s))
+
+    def rest_s(self, now: _Mark, rest_bytes: int, uncounted_bytes: int = 0) -> float:
+        """The time for the rest, as fast as it came from this mark on."""
+        return rest_bytes * (now.at_s - self.at_s) / max(1, now.size_bytes - self.size_bytes + uncounted_bytes)
 
 
 def waits_for_client(pipeline: Pipeline, receiver: FrameReceiver, transport: asyncio.Transport) -> bool:

@@ -10,6 +10,7 @@ from gateway.config.limits import MIB
 from gateway.network.progress import Progress
 from gateway.network.server import WATCH_S
 from protocol.framing import Part
+from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.network.connection_harness import frame
 from tests.unit.gateway.network.test_server import Client, server_of
 
@@ -61,6 +62,7 @@ async def test_a_request_that_trickles_is_given_up_soon(scene: Scene) -> None:
     quick.feed(frame("n2", KB))
     assert not quick.transport.written, "memory is short"
     for _ in range(2):
+        assert not slow.lost
         slow.feed(b"", 4 * KB)
         await scene.after(WATCH_S)
     assert slow.lost and scene.held_bytes < BUDGET
@@ -90,6 +92,7 @@ async def test_a_client_that_sends_request_after_request_is_not_slow(scene: Scen
         scene.now_s += WATCH_S
         assert not busy.connection.holds_for_client(scene.now_s)
         busy.feed(request[half:] + request[:half])
+        await let_callbacks_run()
     assert len(scene.dispatcher.begun) == 20
 
 
@@ -114,13 +117,13 @@ def test_only_the_time_in_which_it_is_read_counts() -> None:
     progress.pause(100.5)
     assert not progress.is_slow(200, part)
     progress.resume(300)
-    assert not progress.is_slow(300.3, part)
+    assert not progress.is_slow(301, part)
     assert progress.is_slow(302, part)
     assert not progress.is_slow(303, Part(2, MIB, 2 * MIB)), "another request"
     progress.pause(303)
     assert not progress.is_slow(400, Part(3, MIB, 2 * MIB)), "it was first seen while it was not read"
     progress.resume(500)
-    assert not progress.is_slow(500.8, Part(3, MIB, 2 * MIB))
+    assert not progress.is_slow(501.5, Part(3, MIB, 2 * MIB))
 
 
 def test_what_comes_at_a_good_pace_has_its_time() -> None:
@@ -131,6 +134,15 @@ def test_what_comes_at_a_good_pace_has_its_time() -> None:
     assert not progress.is_slow(10, Part(1, 5 * MIB, 10 * MIB))
     assert not progress.is_slow(15, Part(1, 6 * MIB, 10 * MIB)), "it is measured anew"
     assert progress.is_slow(20, Part(1, 6 * MIB, 10 * MIB))
+
+
+def test_what_stops_after_a_good_beginning_is_slow_soon() -> None:
+    progress = Progress()
+    assert not progress.is_slow(0, Part(1, 0, 10 * MIB))
+    assert not progress.is_slow(1, Part(1, 8 * MIB, 10 * MIB))
+    assert not progress.is_slow(2, Part(1, 8 * MIB, 10 * MIB))
+    assert not progress.is_slow(3, Part(1, 8 * MIB, 10 * MIB))
+    assert progress.is_slow(4, Part(1, 8 * MIB + 1, 10 * MIB))
 
 
 def test_a_small_request_of_which_hardly_anything_comes_is_slow_in_the_end() -> None:
