@@ -22,17 +22,17 @@ from gateway.network.answers import Answers, Place
 from gateway.network.backlog import Backlog
 from gateway.network.held_memory import HeldMemory
 from gateway.network.host import Host
+from gateway.network.large_requests import decode_large
 from gateway.network.output import Gone, Output
 from gateway.network.turns import UNAUTHENTICATED
 from gateway.observability.logs import LINES_PER_S, SparseLog
 from gateway.requests.call import Api, Call, ClosesConnection
 from gateway.requests.cluster import ClusterRefused
 from gateway.requests.context import Listener, Principal, RequestContext
-from gateway.requests.reply import Reply, Response
+from gateway.requests.reply import Reply, Response, forget
 from protocol.framing import LENGTH_BYTES
 from protocol.kafka.buffers import Buffer
 from protocol.kafka.codec import MalformedRequest
-from protocol.kafka.value_counts import count_values
 from protocol.proxy.header import ProxyHeader
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ class Pipeline:
                 self._answers.write()
             return
         if dispatcher.is_large(frame):
-            self._serially(self._decode_large(frame, place), self._start)
+            self._serially(decode_large(self._host, self.memory, self._context, frame, place), self._start)
             return
         try:
             place.decoded(dispatcher.begin(frame, self._context))
@@ -241,17 +241,6 @@ class Pipeline:
         self._handler.close()
         self._handler = dispatcher.handler(self._context, served)
 
-    async def _decode_large(self, frame: bytearray, place: Place) -> Place:
-        """Decode in a thread, once there is memory for the decoded request; the event loop continues."""
-        in_thread = partial(self._loop.run_in_executor, self._host.threads, self._decode, frame)
-        place.decoded(*await self.memory.decode(self._context.sharer, len(frame), in_thread))
-        return place
-
-    def _decode(self, frame: bytearray) -> tuple[Call, int]:
-        """Return the call, and the number of values in its lists."""
-        call = self._host.dispatcher.begin(frame, self._context)
-        return call, count_values(call.api.request, call.request)
-
     def _start(self, place: Place) -> None:
         assert place.call is not None
         self._answers.add(place)
@@ -298,20 +287,25 @@ class Pipeline:
 
     def _serial_done(self, task: asyncio.Task[T], then: Callable[[T], None], place: Place | None) -> None:
         self._serial = self._preparing = None
-        if self._closed:
-            _forget(task)
-            return
-        if task.cancelled():  # the connection is still open, so a log that the task waited for was closed
-            self._output.end("interrupted")
-            return
-        error = task.exception()
-        if error is not None:
-            self.fail(place.call if place is not None else None, error)
+        if self._has_failed(task, place):
             return
         then(task.result())
         if self.ending is not None and self.idle:  # the request that waited for this work does not begin any more
             self._output.end(self.ending)
         self.run()
+
+    def _has_failed(self, work: asyncio.Future[Any], place: Place | None) -> bool:
+        """There is no result, or nobody to get it."""
+        if self._closed:
+            forget(work)
+            return True
+        if work.cancelled():  # the connection is still open, so a log that the work waited for was closed
+            self._output.end("interrupted")
+            return True
+        error = work.exception()
+        if error is not None:
+            self.fail(place.call if place is not None else None, error)
+        return error is not None
 
     def mute(self, throttle_time_ms: int) -> None:
         """Run no request for this time, or longer if it is muted for longer already. Running requests are answered."""
@@ -329,17 +323,8 @@ class Pipeline:
 
     def _future_done(self, place: Place, future: asyncio.Future[Response]) -> None:
         self._awaited.pop(future, None)
-        if self._closed:
-            _forget(future)
-            return
-        if future.cancelled():
-            self._output.end("interrupted")
-            return
-        error = future.exception()
-        if error is not None:
-            self.fail(place.call, error)
-            return
-        self._answers.take(place, future.result(), later=True)
+        if not self._has_failed(future, place):
+            self._answers.take(place, future.result(), later=True)
 
     def write(self, buffers: list[Buffer], request_bytes: int, decoded_bytes: int) -> None:
         """Write the next answers. The sizes are what their requests hold in the budgets."""
@@ -408,17 +393,4 @@ class Pipeline:
         for future in tuple(self._awaited):
             future.cancel()
         self._output = Gone()
-        self._context.client.mute = _not_muted
-
-
-def _not_muted(throttle_time_ms: int) -> None:
-    """No requests are left to run."""
-
-
-def _forget(work: asyncio.Future[Any]) -> None:
-    """The client has disconnected: discard the outcome of its request, and cancel what the handler still waits for."""
-    if work.cancelled() or work.exception() is not None:
-        return
-    outcome = work.result()
-    if isinstance(outcome, Reply):
-        outcome.abandon()
+        self._context.client.mute = lambda throttle_time_ms: None  # no requests are left to run

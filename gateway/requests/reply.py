@@ -136,3 +136,12 @@ async def _changed_in_slices(reply: Reply, change: Callable[[Any], Coroutine[Any
 
 async def _changed(future: asyncio.Future[Response], change: Callable[[Any], Response]) -> Response:
     return change(await future)
+
+
+def forget(work: asyncio.Future[Any]) -> None:
+    """Nobody needs the outcome of the work any more: discard it, and cancel what a reply still waits for."""
+    if work.cancelled() or work.exception() is not None:
+        return
+    outcome = work.result()
+    if isinstance(outcome, Reply):
+        outcome.abandon()

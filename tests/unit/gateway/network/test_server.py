@@ -114,6 +114,7 @@ async def test_a_request_that_waits_for_other_clients_holds_no_memory(leaves: bo
     waiting = [Client(server) for _ in range(4)]
     for number, client in enumerate(waiting):
         client.feed(frame(f"w{number}", 500_000))
+        await let_callbacks_run()
     assert len(dispatcher.begun) == 4 and server.metrics.request_bytes.value == 0
     if not leaves:
         for future in dispatcher.futures.values():
