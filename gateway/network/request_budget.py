@@ -151,7 +151,10 @@ class RequestBudget:
             woken += 1
         if self._waiting and not self.exhausted:
             self._is_waking = True
-            asyncio.get_running_loop().call_soon(self._wake_some)
+            self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self._wake_some)
 
     def _choose_first(self) -> None:
         self._end_first()

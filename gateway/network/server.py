@@ -87,6 +87,7 @@ class KafkaServer:
         """Memory for requests was exhausted since requests were looked at."""
         self._to_regulate: list[KafkaConnection] = []
         """They do not know yet that memory is exhausted."""
+        self._regulating: asyncio.Handle | None = None
         self._of_peers = 0
         self._listening: list[asyncio.Server] = []
         self._is_stopping = False
@@ -229,11 +230,12 @@ class KafkaServer:
         What is left for later turns of the event loop reads SHORT_READ_BYTES at most before it regulates itself.
         """
         self._exhausted.set()
-        is_running, self._to_regulate = bool(self._to_regulate), [*self._connections]
-        if not is_running:
+        self._to_regulate = [*self._connections]
+        if self._regulating is None:
             self._regulate_some()
 
     def _regulate_some(self) -> None:
+        self._regulating = None
         left, regulated = self._to_regulate, 0
         while left and regulated < REGULATED_AT_ONCE:
             connection = left.pop()
@@ -241,7 +243,7 @@ class KafkaServer:
                 connection.regulate_reading()
                 regulated += 1
         if left:
-            asyncio.get_running_loop().call_soon(self._regulate_some)
+            self._regulating = asyncio.get_running_loop().call_soon(self._regulate_some)
 
     def closed(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)
