@@ -3,7 +3,7 @@
 They are found by producer when its transaction ends, and by group and partition in all other cases.
 """
 
-from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, KeysView, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from coordinator.group.offsets.group_offsets import is_of_deleted
 from coordinator.group.records.codec import encode_record
 from coordinator.group.records.transactional_offset import TransactionalOffsetKey, TransactionalOffsetValue
 from coordinator.log import Record
+from coordinator.slices import SLICE_UNITS
 from coordinator.topics import DeletedTopic, TopicPartition
 
 PendingChanges = Mapping[TransactionalOffsetKey, TransactionalOffsetValue | None]
@@ -48,7 +49,7 @@ class PendingOffsets:
     def is_in_flight(self, key: TransactionalOffsetKey) -> bool:
         return key in self._in_flight
 
-    def of_producer(self, producer_id: int) -> Collection[TransactionalOffsetKey]:
+    def of_producer(self, producer_id: int) -> list[TransactionalOffsetKey]:
         return [*self._by_producer.get(producer_id, ())]
 
     def producer_epoch(self, producer_id: int) -> int | None:
@@ -78,14 +79,24 @@ class PendingOffsets:
 
     def has_open(self, group_id: str, besides: Collection[TransactionalOffsetKey] = ()) -> bool:
         """Whether any, apart from `besides`, will be left when all changes in flight are durable."""
-        return any(self.find(key) is not None and key not in besides for key in self.of_group(group_id))
+        of_partitions = self._by_group.get(group_id, _NO_PARTITIONS).values()
+        return any(self.find(key) is not None and key not in besides for keys in of_partitions for key in keys)
 
-    def of_deleted(self, deleted: Mapping[str, Sequence[DeletedTopic]]) -> list[TransactionalOffsetKey]:
+    def slices(self) -> Iterator[list[TransactionalOffsetKey]]:
+        """All, in lists of SLICE_UNITS: of the producers that have some now, those that each has when it has its
+        turn."""
+        for producer_id in [*self._by_producer]:
+            keys = self.of_producer(producer_id)
+            for start in range(0, len(keys), SLICE_UNITS):
+                yield keys[start : start + SLICE_UNITS]
+
+    def of_deleted(
+        self, among: Iterable[TransactionalOffsetKey], deleted: Mapping[str, Collection[DeletedTopic]]
+    ) -> list[TransactionalOffsetKey]:
         """Pending offsets that were committed before their topics were deleted."""
         return [
             key
-            for keys in self._by_producer.values()
-            for key in keys
+            for key in among
             if key.topic in deleted
             and (value := self.find(key)) is not None
             and any(is_of_deleted(value.offset, topic) for topic in deleted[key.topic])
@@ -126,6 +137,10 @@ class PendingOffsets:
             self._in_flight[key] = changes
             if value is not None:
                 self._index(key, value)
+
+    def last_of(self, changes: PendingChanges) -> PendingChanges:
+        """Of changes that were prepared: those that no later change has replaced."""
+        return {key: value for key, value in changes.items() if self._in_flight.get(key) is changes}
 
     def commit(self, changes: PendingChanges) -> None:
         """The changes are durable."""

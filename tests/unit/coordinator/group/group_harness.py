@@ -97,9 +97,10 @@ class Harness:
         auto: bool = True,
         load: bool = True,
         own_times: OwnTimes = lambda group_id: None,
+        log: GroupLog | None = None,
     ) -> None:
         self.now_ms = 1_000_000
-        self.log = GroupLog()
+        self.log = log or GroupLog()
         self.auto = auto
         self.changes: list[tuple[str, dict[TopicPartition, int | None]]] = []
         self._ids = 0

@@ -11,7 +11,7 @@ from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.protocol import ClassicProtocol
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
 from coordinator.group.messages import DeleteOffsetsResponse, OffsetToCommit
-from coordinator.group.offsets import commands
+from coordinator.group.offsets import commands, pending_offsets
 from coordinator.group.offsets import group_offsets as offsets
 from coordinator.group.offsets.transactions import MARKER_EPOCH_LIFE_MS
 from coordinator.timers import AT_ONCE
@@ -24,7 +24,7 @@ SLICE, GROUPS = 10, 100
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (slices, offsets, commands):
+    for module in (slices, offsets, commands, pending_offsets):
         monkeypatch.setattr(module, "SLICE_UNITS", SLICE)
 
 
@@ -121,6 +121,70 @@ def test_deleted_topics() -> None:
     steps = [*records_by_step(h)]
     assert not any(map(h.coordinator.committed, h.coordinator.group_ids()))
     assert max(steps) <= 2 * SLICE
+
+
+def with_open_transactions() -> Harness:
+    """One with many offsets, and many with an offset each."""
+    h = Harness()
+    h.commit_in_transaction(offsets={TopicPartition("t", number): OffsetToCommit(1) for number in range(GROUPS)})
+    for number in range(GROUPS):
+        h.commit_in_transaction(group=f"g{number}", producer_id=100 + number)
+    h.auto = False
+    return h
+
+
+def test_deleted_topics_of_open_transactions() -> None:
+    h = with_open_transactions()
+    h.forget("t", b"", h.now_ms + 1, finish=False)
+    steps = [*records_by_step(h)]
+    assert sum(steps) == 2 * GROUPS
+    assert max(steps) <= 2 * SLICE
+    h.finish_all()
+    assert h.coordinator.open_transactions() == []
+    assert reloaded(h).coordinator.open_transactions() == []
+
+
+def test_offsets_of_a_deleted_topic_that_are_committed_meanwhile_go_too() -> None:
+    h = with_open_transactions()
+    h.forget("t", b"", h.now_ms + 1, finish=False)
+    h.coordinator.work()
+    h.auto = True
+    h.end_transaction()
+    h.finish_all()
+    for each in (h, reloaded(h)):
+        assert not any(map(each.coordinator.committed, each.coordinator.group_ids()))
+
+
+def test_a_deleted_group_with_offsets_in_transactions() -> None:
+    h = with_open_transactions()
+    deleted: Parked[Mapping[str, ErrorCode]] = Parked()
+    h.coordinator.delete_groups(["g"], h.now_ms, deleted)
+    assert len(h.log.waiting) == 0
+    steps = [*records_by_step(h)]
+    assert sum(steps) == GROUPS
+    assert max(steps) <= SLICE
+    h.finish_all()
+    assert deleted.answer == {"g": ErrorCode.NONE}
+    for each in (h, reloaded(h)):
+        assert "g" not in each.coordinator.group_ids()
+
+
+def test_a_new_group_of_the_same_name_gets_nothing_of_the_transactions_of_the_deleted_one() -> None:
+    h = with_open_transactions()
+    deleted: Parked[Mapping[str, ErrorCode]] = Parked()
+    h.coordinator.delete_groups(["g"], h.now_ms, deleted)
+    h.commit(5, partition=1)
+    h.commit_in_transaction(7, partition=GROUPS - 1)
+    ended = h.end_transaction()
+    h.finish_all()
+    if ended.answer:  # it was cut short, and is sent again
+        ended = h.end_transaction()
+        h.finish_all()
+    assert (deleted.answer, ended.answer) == ({"g": ErrorCode.NONE}, ErrorCode.NONE)
+    for each in (h, reloaded(h)):
+        assert {key.partition: value.offset for key, value in each.coordinator.committed("g").items()} == {
+            1: 5, GROUPS - 1: 7,
+        }  # fmt: skip
 
 
 def test_a_defect_in_one_job_does_not_stop_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:

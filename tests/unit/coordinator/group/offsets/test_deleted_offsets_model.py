@@ -18,7 +18,7 @@ from coordinator.group.messages import (
     OffsetToCommit,
     TransactionalCommitRequest,
 )
-from coordinator.group.offsets import commands, group_offsets
+from coordinator.group.offsets import commands, group_offsets, pending_offsets
 from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import Harness, Parked, reloaded
@@ -116,7 +116,7 @@ def _committed(coordinator: GroupCoordinator) -> dict[Where, int]:
 
 @pytest.mark.parametrize("slice_units", [1, 2, 1_000])
 def test_random_histories(slice_units: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (commands, group_offsets):
+    for module in (commands, group_offsets, pending_offsets):
         monkeypatch.setattr(module, "SLICE_UNITS", slice_units)
     for seed in range(HISTORIES):
         try:

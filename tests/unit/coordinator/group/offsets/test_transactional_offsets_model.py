@@ -95,11 +95,7 @@ class OffsetsLife(RuleBasedStateMachine):
         self._restored.undo()
 
     def new_harness(self) -> Harness:
-        h = Harness(auto=False, load=False)
-        h.log = h.coordinator._log = TaggedLog()
-        for part in (h.coordinator._offsets, h.coordinator._transactions, h.coordinator._members):
-            part._log = h.log
-        return h
+        return Harness(auto=False, load=False, log=TaggedLog())
 
     # --- What clients do
 
