@@ -2,12 +2,30 @@
 
 from collections import deque
 from collections.abc import Generator
+from typing import TypeVar
 
 SLICE_UNITS = 1_000
 """Offsets, groups or members in one slice: about a millisecond of work."""
 
 Steps = Generator[None, None, None]
 """Each step is a slice of the work."""
+Result = TypeVar("Result")
+
+
+def last_of(steps: Generator[None, None, Result]) -> Result:
+    """The result after all steps, which are taken at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: Result = done.value
+            return result
+
+
+def begun(steps: Steps) -> Steps:
+    """Runs the first step now, so that the `finally` of the steps will run, whether they end or are closed."""
+    next(steps, None)
+    return steps
 
 
 class SliceCounter:

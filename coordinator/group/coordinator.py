@@ -90,8 +90,9 @@ class GroupCoordinator:
         self._resumed_ms: int | None = None
         self._background = Background()
         self._commits = Background()  # those that have waited: they do not wait for the other work, too
+        self._conversions = Background()  # of groups: their members wait
         self._members = Membership(
-            config, own_times, log, self._timers, self._groups, topics, new_id, self._background.start
+            config, own_times, log, self._timers, self._groups, topics, new_id, self._conversions.start
         )
         self._pending = PendingOffsets()
         self._offsets = OffsetCommands[AnyGroup](config, log, self._groups, self._pending, on_offsets_changed)
@@ -125,6 +126,7 @@ class GroupCoordinator:
         self._phase = Phase.RESIGNED
         self._timers.clear()
         self._background.clear()
+        self._conversions.clear()
         self._offsets.resign()
         self._transactions.resign()
         groups: list[Group] = [*self._groups.values()]
@@ -136,11 +138,12 @@ class GroupCoordinator:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._background) or bool(self._commits)
+        return bool(self._background) or bool(self._commits) or bool(self._conversions)
 
     def work(self) -> None:
         """Do a slice of the work over all groups."""
         self._commits.step()
+        self._conversions.step()
         self._background.step()
 
     def pause(self, now_ms: int) -> None:

@@ -4,7 +4,7 @@ A `Group` has data and what follows from it. Requests and timers of its members 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
@@ -79,7 +79,7 @@ class Group(ABC):
         """The group was removed, or another coordinator has it. Callbacks in flight may still refer to it."""
 
     @abstractmethod
-    def tombstones(self) -> list[Record]:
+    def tombstones(self) -> Iterator[Record]:
         """Tombstones of the records of the group itself; its offsets have their own records."""
 
     # --- Offsets

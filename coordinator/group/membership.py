@@ -13,6 +13,7 @@ from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, NAME_B
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember
 from coordinator.group.consumer.messages import ConsumerHeartbeatReply, ConsumerHeartbeatRequest, Topics
 from coordinator.group.consumer.protocol import ConsumerProtocol
+from coordinator.group.downgrade import Conversion, Downgrades
 from coordinator.group.group import GroupProtocol, GroupType
 from coordinator.group.messages import (
     MAX_MEMBER_BYTES,
@@ -32,13 +33,16 @@ from coordinator.group.messages import (
     texts_bytes,
 )
 from coordinator.group.metadata_memory import MetadataMemory
-from coordinator.group.migration import AnyGroup, Upgrades, refusal_of, to_classic_group
-from coordinator.group.ports import CONSUMER_APPEND_ERRORS, NewId, OwnTimes
+from coordinator.group.migration import AnyGroup, Upgrades, refusal_of
+from coordinator.group.ports import NewId, OwnTimes
 from coordinator.group.timer_keys import TimerKey
 from coordinator.log import Log
 from coordinator.slices import Steps
 from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
+
+CONVERTED_AGAIN_MS = 100
+"""Timers of a group that is being converted are due after this time again, if it still has them."""
 
 
 class Membership:
@@ -60,9 +64,11 @@ class Membership:
         self._log = log
         self._groups = groups
         self._upgrades = Upgrades(log, topics, start)
+        self._timers = timers
         self._metadata = MetadataMemory(config.max_metadata_bytes, groups)
         self._classic = ClassicProtocol(config, log, timers, new_id)
         self._consumer = ConsumerProtocol(config, own_times, timers, topics, new_id, self._downgrade)
+        self._downgrades = Downgrades(log, start, self._consumer.cancel_timers, self.leave)
         self._protocols: Mapping[GroupType, GroupProtocol[Any]] = {
             GroupType.CLASSIC: self._classic,
             GroupType.CONSUMER: self._consumer,
@@ -71,6 +77,9 @@ class Membership:
     # --- The classic protocol
 
     def join(self, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
+        if self._downgrades.is_under_way(request.group_id):
+            reply(JoinResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, request.member_id))
+            return
         group = self._groups.get(request.group_id)
         growth_bytes = _growth_bytes(group, request)
         if not self._metadata.admits(growth_bytes, now_ms):
@@ -95,7 +104,7 @@ class Membership:
         if old is not None:
             group.offsets = old.offsets
             old.die(now_ms)
-            self._log.append(old.tombstones(), lambda error, now_ms: None, irrevocable=True)
+            self._log.append([*old.tombstones()], lambda error, now_ms: None, irrevocable=True)
         self._groups[group_id] = group
         return group
 
@@ -103,6 +112,9 @@ class Membership:
         group = self._groups.get(request.group_id)
         if group is None:
             reply(SyncResponse(ErrorCode.UNKNOWN_MEMBER_ID))
+            return
+        if self._downgrades.is_under_way(request.group_id):
+            reply(SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
             return
         growth_bytes = group.assigned_growth(request) if isinstance(group, ClassicGroup) else 0
         if self._metadata.admits(growth_bytes, now_ms):
@@ -115,12 +127,16 @@ class Membership:
         group = self._groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
+        if self._downgrades.is_under_way(request.group_id):
+            return ErrorCode.NONE  # Sessions start when it ends.
         return self._protocols[group.type].heartbeat(group, request, now_ms)
 
     def leave(self, group_id: str, member: LeavingMember, now_ms: int) -> ErrorCode:
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
+        if isinstance(group, ConsumerGroup) and self._downgrades.is_under_way(group_id):
+            return self._downgrades.leave_later(group, member)
         return self._protocols[group.type].leave(group, member, now_ms)
 
     def group_to_commit_for(self, request: CommitRequest, now_ms: int) -> AnyGroup:
@@ -154,9 +170,11 @@ class Membership:
 
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply) -> None:
         """Raises RefusedError."""
+        if self._downgrades.is_under_way(request.group_id):
+            raise RefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The group is being converted.")
         old = self._groups.get(request.group_id)
         group = self._consumer_group(request, now_ms)
-        growth_bytes = 0 if group is old else group.metadata_bytes - (0 if old is None else old.metadata_bytes)
+        growth_bytes = 0 if group is old else NAME_BYTES * group.named_count  # of an upgrade: the rest is no more
         if request.subscribed_topic_names is not None:
             topics = frozenset(request.subscribed_topic_names)
             growth_bytes += NAME_BYTES * group.named_growth(topics, request.member_id)
@@ -192,19 +210,26 @@ class Membership:
         group = ConsumerGroup(request.group_id, self._log)
         if old is not None:
             group.offsets = old.offsets
-            group.writer.write_with_next(old.tombstones())
+            group.writer.write_with_next([*old.tombstones()])
         return group
 
     def _upgraded(self, old: ClassicGroup, request: ConsumerHeartbeatRequest, now_ms: int) -> ConsumerGroup:
         """The change is not in force yet. Raises RefusedError."""
-        has_room = len(old.members) < self._config.consumer_max_size
-        has_room &= all(metadata_bytes(member.protocols) <= MAX_MEMBER_BYTES for member in old.members.values())
+        has_room = len(old.members) < self._config.consumer_max_size and (
+            old.metadata_bytes <= MAX_MEMBER_BYTES
+            or all(metadata_bytes(member.protocols) <= MAX_MEMBER_BYTES for member in old.members.values())
+        )
         if request.member_epoch != JOIN_EPOCH or not self._config.online_upgrade or not has_room:
             raise refusal_of(request.group_id)
         return self._upgrades.converted(old, now_ms)
 
     def _downgrade(
-        self, group: ConsumerGroup, leaving: ConsumerMember | None, now_ms: int, on_stored: Callable[[ErrorCode], None]
+        self,
+        group: ConsumerGroup,
+        leaving: ConsumerMember | None,
+        now_ms: int,
+        on_stored: Callable[[ErrorCode], None],
+        otherwise: Callable[[int], None],
     ) -> bool:
         """Converts the group into a classic one if the last member of the consumer protocol leaves it, or has left."""
         size = len(group.members) if leaving is None else len(group.members) - 1
@@ -213,20 +238,14 @@ class Membership:
         if leaving is not None and not group.only_classic_without(leaving.member_id):
             return False
         is_stable = leaving is None and group.state is ConsumerGroupState.STABLE
-        classic = to_classic_group(group, now_ms)
-        record = classic.record({member.member_id: member.assignment for member in classic.members.values()})
-        if record.size_bytes > self._log.max_record_bytes:
-            return False
-        self._consumer.cancel_timers(group)
-        self._groups[group.group_id] = classic
-        group.die(now_ms)
 
-        def on_done(error: ErrorCode, now_ms: int) -> None:
-            on_stored(CONSUMER_APPEND_ERRORS.get(error, error))
+        def on_made(classic: ClassicGroup, now_ms: int) -> None:
+            if self._groups.get(group.group_id) is group:  # otherwise the coordinator has resigned
+                self._groups[group.group_id] = classic
+                group.die(now_ms)
+                self._classic.continue_migrated(classic, now_ms, rebalances=not is_stable)
 
-        self._log.append([*group.tombstones(), record], on_done, irrevocable=True)
-        self._classic.continue_migrated(classic, now_ms, rebalances=not is_stable)
-        return True
+        return self._downgrades.convert(group, now_ms, Conversion(on_made, otherwise, on_stored))
 
     # --- Timers
 
@@ -241,7 +260,9 @@ class Membership:
 
     def on_timer(self, timer: TimerKey, now_ms: int) -> None:
         group = self._groups.get(timer.group_id)
-        if group is not None:
+        if self._downgrades.is_under_way(timer.group_id):
+            self._timers.set(timer, now_ms + CONVERTED_AGAIN_MS)
+        elif group is not None:
             self._protocols[group.type].on_timer(group, timer, now_ms)
 
 

@@ -1,17 +1,17 @@
-"""Converts groups that have members from one protocol to the other (KIP-848).
+"""Converts classic groups that have members into consumer groups (KIP-848).
 
 A classic group becomes a consumer group when its first member of the consumer protocol joins. Its classic members stay,
 and follow the group with the requests of their protocol (`classic_members`). The group becomes a classic group again
-when the last member of the consumer protocol has left. Generations continue as epochs, and epochs as generations.
+when the last member of the consumer protocol has left (`downgrade`). Generations continue as epochs, and epochs as
+generations.
 """
 
 from collections.abc import Callable, Generator, Mapping
 
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.member import ClassicMember
-from coordinator.group.classic.states import ClassicGroupState
 from coordinator.group.consumer.assignment import Assignment, TopicIdPartition, partitions_of, to_assignment, to_value
-from coordinator.group.consumer.classic_members import encoded_assignment, with_ids
+from coordinator.group.consumer.classic_members import with_ids
 from coordinator.group.consumer.group import Change, ConsumerGroup
 from coordinator.group.consumer.member import ClassicProtocols, ConsumerMember
 from coordinator.group.consumer.messages import Topics
@@ -28,9 +28,9 @@ from coordinator.group.records.consumer_group import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, ConsumerOfGroup, MalformedSubscriptionError
+from coordinator.group.subscription import ConsumerOfGroup, MalformedSubscriptionError
 from coordinator.log import Log, Record
-from coordinator.slices import SliceCounter, Steps
+from coordinator.slices import SliceCounter, Steps, last_of
 from protocol.kafka.errors import ErrorCode
 
 AnyGroup = ClassicGroup | ConsumerGroup
@@ -172,7 +172,7 @@ class Upgrades:
         """The change is not in force yet. Raises RefusedError."""
         steps = to_consumer_group(group, self._log, self._topics)
         if len(group.members) <= AT_ONCE and group.metadata_bytes <= AT_ONCE_BYTES:
-            return _last_of(steps)
+            return last_of(steps)
         large = self._large
         if large is not None and large.is_done_for(group):
             self._large = None
@@ -222,41 +222,3 @@ class _Upgrade:
         if isinstance(self._result, RefusedError):
             raise RefusedError(self._result.error, str(self._result))
         return self._result
-
-
-def _last_of(steps: Generator[None, None, ConsumerGroup]) -> ConsumerGroup:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            made: ConsumerGroup = done.value
-            return made
-
-
-def to_classic_group(group: ConsumerGroup, now_ms: int) -> ClassicGroup:
-    """The members of the classic protocol, each with the partitions that it may still read; its target may differ."""
-    made = ClassicGroup(group.group_id, now_ms)
-    made.offsets = group.offsets
-    made.generation = group.epoch
-    made.state = ClassicGroupState.STABLE
-    names = group.topic_names()
-    for member in group.members.values():
-        if member.classic is not None:
-            made.add(_to_classic(member, names), CONSUMER_PROTOCOL_TYPE)
-    made.protocol_name = made.select_protocol()
-    made.refresh_subscribed_topics()
-    return made
-
-
-def _to_classic(member: ConsumerMember, names: Mapping[bytes, str]) -> ClassicMember:
-    assert member.classic is not None
-    return ClassicMember(
-        member.member_id,
-        member.instance_id,
-        member.client_id,
-        member.client_host,
-        member.classic.session_timeout_ms,
-        member.rebalance_timeout_ms,
-        member.classic.protocols,
-        encoded_assignment(member, to_assignment(member.held()), names),
-    )

@@ -210,8 +210,10 @@ class ClassicGroup(Group):
 
     def answer_all(self, error: ErrorCode) -> None:
         for member in self.members.values():
-            self.answer_join(member, JoinResponse(error, member.member_id))
-            self.answer_sync(member, SyncResponse(error))
+            if member.join_reply is not None:
+                self.answer_join(member, JoinResponse(error, member.member_id))
+            if member.sync_reply is not None:
+                self.answer_sync(member, SyncResponse(error))
 
     @property
     def is_empty(self) -> bool:
@@ -386,9 +388,10 @@ class ClassicGroup(Group):
             member.group_instance_id,
         )
 
-    def tombstones(self) -> list[Record]:
+    def tombstones(self) -> Iterator[Record]:
         """A group that never had a generation was never written."""
-        return [encode_record(GroupMetadataKey(self.group_id), None)] if self.generation > 0 else []
+        if self.generation > 0:
+            yield encode_record(GroupMetadataKey(self.group_id), None)
 
     def describe(self) -> DescribedGroup:
         """Metadata is shown only in a stable group; assignments until members get others, as in Kafka."""

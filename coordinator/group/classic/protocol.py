@@ -123,13 +123,10 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
                 self._timers.cancel(TimerKey(TimerKind.SESSION, group.group_id, member.member_id))
 
     def replaced(self, group: ClassicGroup, now_ms: int) -> None:
+        """Timers of single members have no effect on the other group, and there may be very many."""
         group.answer_all(ErrorCode.REBALANCE_IN_PROGRESS)
         for kind in (TimerKind.JOIN, TimerKind.SYNC):
             self._timers.cancel(TimerKey(kind, group.group_id))
-        for member_id in group.members:
-            self._timers.cancel(TimerKey(TimerKind.SESSION, group.group_id, member_id))
-        for member_id in group.pending_members:
-            self._timers.cancel(TimerKey(TimerKind.PENDING_MEMBER, group.group_id, member_id))
         group.die(now_ms)
 
     def continue_migrated(self, group: ClassicGroup, now_ms: int, *, rebalances: bool) -> None:

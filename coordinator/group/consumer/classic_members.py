@@ -110,8 +110,12 @@ class ClassicMembers:
 
         group.writer.write_with_next(changes.records)
         was_last = had_others and not group.has_consumer_members  # it has come back with this protocol
-        if not was_last or not self._downgrade(group, None, now_ms, on_durable):
+
+        def stay(now_ms: int) -> None:
             group.writer.write((), on_durable)
+
+        if not was_last or not self._downgrade(group, None, now_ms, on_durable, stay):
+            stay(now_ms)
 
     def _find(self, group: ConsumerGroup, name: str) -> TopicInfo | None:
         """The group's own record counts until the topic was looked up here: a member would otherwise seem to own

@@ -5,7 +5,7 @@ for an epoch. A member's epoch says how far the member has followed.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -397,26 +397,29 @@ class ConsumerGroup(Group):
             member.classic is not None,
         )
 
-    def tombstones(self) -> list[Record]:
-        """All records of the group, also those that the log does not have yet."""
-        members = [
-            key(self.group_id, member_id)
-            for member_id in self.members
+    def tombstones(self) -> Iterator[Record]:
+        """Of all records of the group, also those that the log does not have yet. That of the group itself is the last
+        one."""
+        written = self.writer.keys
+        for member_id in self.members:
             for key in (
                 ConsumerGroupCurrentMemberAssignmentKey,
                 ConsumerGroupTargetAssignmentMemberKey,
                 ConsumerGroupMemberMetadataKey,
-            )
-        ]
-        regexes = [ConsumerGroupRegularExpressionKey(self.group_id, regex) for regex in self.matches]
+            ):
+                gone = encode_record(key(self.group_id, member_id), None)
+                written.discard(gone.key)
+                yield gone
         own = [
+            *(ConsumerGroupRegularExpressionKey(self.group_id, regex) for regex in self.matches),
             ConsumerGroupTargetAssignmentMetadataKey(self.group_id),
             ConsumerGroupPartitionMetadataKey(self.group_id),
             ConsumerGroupMetadataKey(self.group_id),
         ]
-        gone = [encode_record(key, None) for key in (*members, *regexes, *own)]
-        unknown = self.writer.keys - {record.key for record in gone}
-        return [*(Record(key, None) for key in sorted(unknown)), *gone]
+        last = [encode_record(each, None) for each in own]
+        for each in sorted(written - {record.key for record in last}):
+            yield Record(each, None)
+        yield from last
 
     def die(self, now_ms: int) -> None:
         self.is_dead = True

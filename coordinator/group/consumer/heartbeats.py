@@ -58,8 +58,11 @@ from protocol.kafka.errors import ErrorCode
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
 
-Downgrade = Callable[[ConsumerGroup, ConsumerMember | None, int, Callable[[ErrorCode], None]], bool]
-"""(group, leaving member, now, on durable): whether the group was converted into a classic one without the member."""
+Downgrade = Callable[
+    [ConsumerGroup, ConsumerMember | None, int, Callable[[ErrorCode], None], Callable[[int], None]], bool
+]
+"""(group, leaving member, now, on durable, otherwise): whether the group becomes a classic one without the member. That
+of a large group takes some time; if it fails, `otherwise` is called with the current time."""
 
 CHECK_AGAIN_MS = 500
 """A group that names many topics looks at most this often whether unknown ones exist by now."""
@@ -103,12 +106,17 @@ class ConsumerHeartbeats:
         if leaves(request):
             member = find_member(group, request)
             response = ConsumerHeartbeatResponse(ErrorCode.NONE, None, request.member_id, request.member_epoch)
-            if request.member_epoch != LEAVE_STATIC_EPOCH and self._downgrade(group, member, now_ms, on_durable):
-                return
-            self._leave(changes, member, request.member_epoch, now_ms)
+
+            def leave(now_ms: int) -> None:
+                self._leave(changes, member, request.member_epoch, now_ms)
+                group.writer.write(changes.records, on_durable)
+
+            stays = request.member_epoch == LEAVE_STATIC_EPOCH
+            if stays or not self._downgrade(group, member, now_ms, on_durable, leave):
+                leave(now_ms)
         else:
             response = self._follow(changes, request, now_ms)
-        group.writer.write(changes.records, on_durable)
+            group.writer.write(changes.records, on_durable)
 
     # --- Joining and following
 
@@ -278,11 +286,13 @@ class ConsumerHeartbeats:
             self._fence(changes, member)
 
     def expel(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> None:
-        if self._downgrade(group, member, now_ms, lambda error: None):
-            return
-        changes = Changes(group)
-        self._fence(changes, member)
-        group.writer.write(changes.records, lambda error: None)
+        def fence(now_ms: int) -> None:
+            changes = Changes(group)
+            self._fence(changes, member)
+            group.writer.write(changes.records, lambda error: None)
+
+        if not self._downgrade(group, member, now_ms, lambda error: None, fence):
+            fence(now_ms)
 
     def _fence(self, changes: Changes, member: ConsumerMember) -> None:
         """The other members get its partitions with the next target, which the next heartbeat computes. It also looks

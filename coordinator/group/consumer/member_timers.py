@@ -21,11 +21,12 @@ class MemberTimers:
         self._own_times = own_times
         self._timers = timers
 
-    def restart_all(self, group: ConsumerGroup, now_ms: int) -> None:
-        """All timers of the members start again."""
+    def start_all(self, group: ConsumerGroup, now_ms: int) -> None:
+        """The timers of members that have none start."""
         for member in group.members.values():
             self.restart_session(group, member.member_id, now_ms)
-            self.await_revocation(group, member, now_ms)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                self.await_revocation(group, member, now_ms)
 
     def cancel(self, group: ConsumerGroup, member_id: str) -> None:
         for kind in CONSUMER_TIMERS:

@@ -65,11 +65,10 @@ class ConsumerProtocol(GroupProtocol[ConsumerGroup]):
     # --- Timers
 
     def restart_timers(self, group: ConsumerGroup, now_ms: int) -> None:
-        self._timers.restart_all(group, now_ms)
+        self._timers.start_all(group, now_ms)
 
-    def cancel_timers(self, group: ConsumerGroup) -> None:
-        for member_id in group.members:
-            self._timers.cancel(group, member_id)
+    def cancel_timers(self, group: ConsumerGroup, member_id: str) -> None:
+        self._timers.cancel(group, member_id)
 
     def period_ms(self, group: ConsumerGroup, timer: TimerKey) -> int:
         return self._timers.period_ms(group, timer)

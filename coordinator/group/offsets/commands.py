@@ -12,7 +12,7 @@ from coordinator.group.ports import COMMIT_APPEND_ERRORS, OffsetsListener
 from coordinator.group.records.offset_commit import OffsetCommitValue
 from coordinator.group.records.transactional_offset import TransactionalOffsetKey
 from coordinator.log import Log, Record
-from coordinator.slices import SLICE_UNITS, Steps
+from coordinator.slices import SLICE_UNITS, Steps, begun
 from coordinator.topics import DeletedTopic, TopicPartition
 from protocol.kafka.errors import ErrorCode
 
@@ -120,7 +120,7 @@ class OffsetCommands(Generic[Owner]):
         if len(deletable) <= SLICE_UNITS:
             self._removals.remove([self._deletion(group, deletable)], now_ms, on_stored)
             return None
-        return _begun(self._remove_in_slices(group, deletable, now_ms, on_stored))
+        return begun(self._remove_in_slices(group, deletable, now_ms, on_stored))
 
     def delete_groups(self, group_ids: Iterable[str], now_ms: int, reply: DeleteGroupsReply) -> Steps | None:
         """Only groups without members can be deleted. Returns the rest of the work, if there is more."""
@@ -137,7 +137,7 @@ class OffsetCommands(Generic[Owner]):
         if sum(len(each.group.offsets.known()) + len(each.pending) for each in removed) <= SLICE_UNITS:
             self._removals.remove(removed, now_ms, on_stored)
             return None
-        return _begun(self._remove_groups_in_slices([each.group for each in removed], now_ms, on_stored))
+        return begun(self._remove_groups_in_slices([each.group for each in removed], now_ms, on_stored))
 
     def _deletion(self, group: Owner, partitions: Collection[TopicPartition]) -> Removal[Owner]:
         pending = [key for each in partitions for key in self._pending.of_partition(group.group_id, each)]
@@ -266,8 +266,3 @@ class OffsetCommands(Generic[Owner]):
         yield from self._removals.remove_everywhere(
             lambda group, among: group.offsets.of_deleted(among, by_name) or None, now_ms, with_groups=False
         )
-
-def _begun(steps: Steps) -> Steps:
-    """Runs the first step now, so that the `finally` of the steps will run, whether they end or are closed."""
-    next(steps, None)
-    return steps

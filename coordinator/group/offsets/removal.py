@@ -1,6 +1,6 @@
 """Removal of offsets: committed ones, pending ones of open transactions, and groups that have none left."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -29,7 +29,7 @@ class OffsetsOwner(Protocol):
 
     def offset_expiration_condition(self) -> OffsetExpirationCondition | None: ...
 
-    def tombstones(self) -> list[Record]: ...
+    def tombstones(self) -> Iterator[Record]: ...
 
     def die(self, now_ms: int) -> None: ...
 
