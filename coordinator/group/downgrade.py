@@ -5,10 +5,11 @@ generation. Of a large group, that takes several steps. Its members change nothi
 coordinator that loads.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
+from coordinator.group.busy_groups import BusyGroups
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.member import ClassicMember
 from coordinator.group.classic.states import ClassicGroupState
@@ -16,7 +17,6 @@ from coordinator.group.consumer.assignment import to_assignment
 from coordinator.group.consumer.classic_members import encoded_assignment
 from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.member import ConsumerMember
-from coordinator.group.messages import LeavingMember
 from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from coordinator.log import Log, Record
 from coordinator.slices import SliceCounter, Steps, begun, last_of
@@ -81,33 +81,20 @@ class Downgrades:
     def __init__(
         self,
         log: Log,
+        busy: BusyGroups,
         start: Callable[[Steps], None],
         cancel_timers: Callable[[ConsumerGroup, str], None],
-        leave: Callable[[str, LeavingMember, int], ErrorCode],
     ) -> None:
-        """`start` runs work in slices. `cancel_timers` gets a group and the id of a member; `leave` serves LeaveGroup.
-        """
+        """`start` runs work in slices. `cancel_timers` gets a group and the id of a member."""
         self._log = log
+        self._busy = busy
         self._start = start
         self._cancel_timers = cancel_timers
-        self._leave = leave
-        self._under_way: dict[str, list[LeavingMember]] = {}
-        """By group: who has left since its conversion began."""
-
-    def is_under_way(self, group_id: str) -> bool:
-        return group_id in self._under_way
-
-    def leave_later(self, group: ConsumerGroup, leaving: LeavingMember) -> ErrorCode:
-        """A member leaves while its group is converted."""
-        is_known = leaving.member_id in group.members or leaving.group_instance_id in group.static_members
-        if is_known:
-            self._under_way[group.group_id].append(leaving)
-        return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_MEMBER_ID
 
     def convert(self, group: ConsumerGroup, now_ms: int, conversion: Conversion) -> bool:
         """Whether the group is converted, now or in some steps. In these, `otherwise` may still be called."""
         if len(group.members) > AT_ONCE or group.has_many_topics:
-            self._under_way[group.group_id] = []
+            self._busy.begin(group.group_id)
             self._start(begun(self._steps(group, now_ms, conversion)))
             return True
         made = last_of(to_classic_group(group, now_ms))
@@ -147,26 +134,20 @@ class Downgrades:
             )
         finally:
             if not is_written:  # the coordinator has resigned
-                del self._under_way[group.group_id]
                 conversion.on_stored(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                self._busy.end(group.group_id, now_ms)
 
     def _give_up(self, group: ConsumerGroup, conversion: Conversion, now_ms: int) -> None:
-        left = self._under_way.pop(group.group_id)
         conversion.otherwise(now_ms)
-        self._leave_now(group.group_id, left, now_ms)
+        self._busy.end(group.group_id, now_ms)
 
     def _end(
         self, group: ConsumerGroup, made: ClassicGroup, conversion: Conversion, error: ErrorCode, now_ms: int
     ) -> None:
-        left = self._under_way.pop(group.group_id)
         if error is ErrorCode.NONE:
             conversion.on_made(made, now_ms)
-            self._leave_now(group.group_id, left, now_ms)
         conversion.on_stored(error)
-
-    def _leave_now(self, group_id: str, left: Sequence[LeavingMember], now_ms: int) -> None:
-        for each in left:
-            self._leave(group_id, each, now_ms)
+        self._busy.end(group.group_id, now_ms)
 
 
 def _record(made: ClassicGroup) -> Record:

@@ -6,13 +6,20 @@ A group changes its type when it is empty, or member by member (`migration`).
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from coordinator.group.busy_groups import TIMERS_AGAIN_MS, BusyGroups
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.protocol import ClassicProtocol
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, NAME_BYTES, ConsumerGroup, ConsumerGroupState
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember
-from coordinator.group.consumer.messages import ConsumerHeartbeatReply, ConsumerHeartbeatRequest, Topics
+from coordinator.group.consumer.messages import (
+    ConsumerHeartbeatReply,
+    ConsumerHeartbeatRequest,
+    ConsumerHeartbeatResponse,
+    Topics,
+)
 from coordinator.group.consumer.protocol import ConsumerProtocol
+from coordinator.group.consumer.validation import leaves
 from coordinator.group.downgrade import Conversion, Downgrades
 from coordinator.group.group import GroupProtocol, GroupType
 from coordinator.group.messages import (
@@ -41,9 +48,6 @@ from coordinator.slices import Steps
 from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
-CONVERTED_AGAIN_MS = 100
-"""Timers of a group that is being converted are due after this time again, if it still has them."""
-
 
 class Membership:
     """Works on `groups`, which the coordinator owns."""
@@ -67,8 +71,11 @@ class Membership:
         self._timers = timers
         self._metadata = MetadataMemory(config.max_metadata_bytes, groups)
         self._classic = ClassicProtocol(config, log, timers, new_id)
-        self._consumer = ConsumerProtocol(config, own_times, timers, topics, new_id, self._downgrade)
-        self._downgrades = Downgrades(log, start, self._consumer.cancel_timers, self.leave)
+        self._busy = BusyGroups()
+        self._consumer = ConsumerProtocol(
+            config, own_times, log, timers, topics, new_id, self._downgrade, self._busy, start
+        )
+        self._downgrades = Downgrades(log, self._busy, start, self._consumer.cancel_timers)
         self._protocols: Mapping[GroupType, GroupProtocol[Any]] = {
             GroupType.CLASSIC: self._classic,
             GroupType.CONSUMER: self._consumer,
@@ -77,7 +84,7 @@ class Membership:
     # --- The classic protocol
 
     def join(self, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
-        if self._downgrades.is_under_way(request.group_id):
+        if request.group_id in self._busy:
             reply(JoinResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, request.member_id))
             return
         group = self._groups.get(request.group_id)
@@ -113,7 +120,7 @@ class Membership:
         if group is None:
             reply(SyncResponse(ErrorCode.UNKNOWN_MEMBER_ID))
             return
-        if self._downgrades.is_under_way(request.group_id):
+        if request.group_id in self._busy:
             reply(SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
             return
         growth_bytes = group.assigned_growth(request) if isinstance(group, ClassicGroup) else 0
@@ -127,16 +134,20 @@ class Membership:
         group = self._groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if self._downgrades.is_under_way(request.group_id):
-            return ErrorCode.NONE  # Sessions start when it ends.
+        if isinstance(group, ConsumerGroup) and request.group_id in self._busy:
+            self._consumer.stays(group, request.member_id, now_ms)
+            return ErrorCode.NONE
         return self._protocols[group.type].heartbeat(group, request, now_ms)
 
     def leave(self, group_id: str, member: LeavingMember, now_ms: int) -> ErrorCode:
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if isinstance(group, ConsumerGroup) and self._downgrades.is_under_way(group_id):
-            return self._downgrades.leave_later(group, member)
+        if isinstance(group, ConsumerGroup) and group_id in self._busy:
+            is_known = member.member_id in group.members or member.group_instance_id in group.static_members
+            if is_known:
+                self._busy.later(group_id, lambda now_ms: self.leave(group_id, member, now_ms))
+            return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_MEMBER_ID
         return self._protocols[group.type].leave(group, member, now_ms)
 
     def group_to_commit_for(self, request: CommitRequest, now_ms: int) -> AnyGroup:
@@ -170,9 +181,10 @@ class Membership:
 
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply) -> None:
         """Raises RefusedError."""
-        if self._downgrades.is_under_way(request.group_id):
-            raise RefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The group is being converted.")
         old = self._groups.get(request.group_id)
+        if isinstance(old, ConsumerGroup) and request.group_id in self._busy:
+            self._heartbeat_while_busy(old, request, now_ms, reply)
+            return
         group = self._consumer_group(request, now_ms)
         growth_bytes = 0 if group is old else NAME_BYTES * group.named_count  # of an upgrade: the rest is no more
         if request.subscribed_topic_names is not None:
@@ -184,9 +196,29 @@ class Membership:
             raise RefusedError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
         matched_bytes = group.matched_bytes
         self._consumer.consumer_heartbeat(group, request, now_ms, reply)
-        self._metadata.grew(growth_bytes + group.matched_bytes - matched_bytes)
+        self._metadata.grew(growth_bytes)
+        if request.group_id in self._busy:  # its expressions are resolved then
+            self._busy.later(request.group_id, lambda _: self._metadata.grew(group.matched_bytes - matched_bytes))
+        else:
+            self._metadata.grew(group.matched_bytes - matched_bytes)
         if group.members and not group.is_dead:  # A new group whose first member was refused is not kept.
             self._install(group, now_ms)
+
+    def _heartbeat_while_busy(
+        self, group: ConsumerGroup, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply
+    ) -> None:
+        """Raises RefusedError."""
+        if not leaves(request):
+            self._consumer.stays(group, request.member_id, now_ms)
+            raise RefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The group is changing.")
+
+        def leave(now_ms: int) -> None:
+            try:
+                self.consumer_heartbeat(request, now_ms, reply)
+            except RefusedError as refused:
+                reply(ConsumerHeartbeatResponse(refused.error, str(refused) or None))
+
+        self._busy.later(request.group_id, leave)
 
     def _install(self, group: ConsumerGroup, now_ms: int) -> None:
         """May replace a classic group: its members join again, and get the other protocol."""
@@ -260,8 +292,8 @@ class Membership:
 
     def on_timer(self, timer: TimerKey, now_ms: int) -> None:
         group = self._groups.get(timer.group_id)
-        if self._downgrades.is_under_way(timer.group_id):
-            self._timers.set(timer, now_ms + CONVERTED_AGAIN_MS)
+        if timer.group_id in self._busy:
+            self._timers.set(timer, now_ms + TIMERS_AGAIN_MS)
         elif group is not None:
             self._protocols[group.type].on_timer(group, timer, now_ms)
 

@@ -1,6 +1,6 @@
 """Assignments of partitions to members of a consumer group (KIP-848)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,8 +28,8 @@ class MemberSpec:
     owned: Assignment
 
 
-Assignor = Callable[[Sequence[MemberSpec], Mapping[TopicId, int]], dict[str, Assignment]]
-"""(members, partition count of each topic) to each member's partitions."""
+Assignor = Callable[[Sequence[MemberSpec], Mapping[TopicId, int]], Generator[None, None, dict[str, Assignment]]]
+"""(members, partition count of each topic) to each member's partitions. Each step is a slice of the work."""
 
 
 def partitions_of(assignment: Assignment) -> Iterator[TopicIdPartition]:

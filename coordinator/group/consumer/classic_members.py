@@ -39,6 +39,7 @@ from coordinator.group.subscription import (
     version_of,
     write_assignment,
 )
+from coordinator.slices import Steps
 from protocol.kafka.errors import ErrorCode
 
 
@@ -61,15 +62,16 @@ class ClassicMembers:
 
     # --- Joining
 
-    def join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
+    def join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> Steps:
+        """If there are several steps, the group must not change in between."""
         try:
-            self._join(group, request, now_ms, reply)
+            yield from self._join(group, request, now_ms, reply)
         except RefusedError as refused:
             reply(JoinResponse(refused.error, UNKNOWN_MEMBER_ID))
         except MalformedSubscriptionError:
             reply(JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID))
 
-    def _join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
+    def _join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> Steps:
         """Raises RefusedError and MalformedSubscriptionError."""
         is_long = len(request.member_id.encode()) > MAX_STRING_BYTES
         if is_long or metadata_bytes(request.protocols) > MAX_MEMBER_BYTES:  # no record can hold it
@@ -98,7 +100,7 @@ class ClassicMembers:
         if predecessor is not None:
             before = self._heartbeats.succeed(changes, predecessor, member_id)
         owned = with_ids(subscription.owned, lambda name: self._find(group, name))
-        member = self._heartbeats.follow(changes, before, after, owned, now_ms)
+        member = yield from self._heartbeats.follow(changes, before, after, owned, now_ms)
         self._timers.has_joined(group, member, now_ms)
         answer = JoinResponse(
             ErrorCode.NONE, member.member_id, member.epoch, CONSUMER_PROTOCOL_TYPE, request.protocols[0][0]

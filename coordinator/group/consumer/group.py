@@ -52,6 +52,8 @@ MATCH_BYTES = 60
 """What a topic that an expression matches takes; its name is in memory anyway."""
 FEW_TOPICS = 1_000
 """With more, `has_many_topics`."""
+FEW_PARTITIONS = 10_000
+"""With more, it `is_large`."""
 MEMBER_EPOCH_COMMIT_VERSION = 9  # of OffsetCommit
 
 
@@ -99,6 +101,7 @@ class ConsumerGroup(Group):
         self.target: dict[str, Assignment] = {}
         self.is_dead = False
         self._holders: dict[TopicIdPartition, str] = {}
+        self._partition_count = 0  # of `topics`
         self._named: Counter[frozenset[str]] = Counter()
         """The topics that members name, with the number of these members: most of them name the same ones."""
 
@@ -113,6 +116,7 @@ class ConsumerGroup(Group):
             case ConsumerGroupPartitionMetadataKey():
                 topics = () if value is None else value.topics
                 self.topics = {topic.topic_name: TopicInfo(topic.topic_id, topic.num_partitions) for topic in topics}
+                self._partition_count = sum(topic.num_partitions for topic in topics)
             case ConsumerGroupRegularExpressionKey():
                 self.matches.pop(key.regex, None)
                 if value is None:
@@ -220,6 +224,11 @@ class ConsumerGroup(Group):
     def named_count(self) -> int:
         """The number of topics that members name. What several members name alike counts once."""
         return sum(map(len, self._named))
+
+    @property
+    def is_large(self) -> bool:
+        """A change of a member is so much work that it is done in slices."""
+        return self.has_many_topics or self._partition_count > FEW_PARTITIONS
 
     @property
     def has_many_topics(self) -> bool:

@@ -4,7 +4,7 @@ A heartbeat is processed in steps, and each step sees the changes of the steps b
 the group epoch, the target assignment, the member's next step towards it. The response is sent when all is durable.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +54,7 @@ from coordinator.group.records.consumer_group import (
     TopicMetadata,
 )
 from coordinator.log import Record
+from coordinator.slices import SliceCounter, Steps, last_of
 from protocol.kafka.errors import ErrorCode
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
@@ -63,6 +64,9 @@ Downgrade = Callable[
 ]
 """(group, leaving member, now, on durable, otherwise): whether the group becomes a classic one without the member. That
 of a large group takes some time; if it fails, `otherwise` is called with the current time."""
+
+TOPIC_UNITS = 3
+"""To record a topic of a member's target."""
 
 CHECK_AGAIN_MS = 500
 """A group that names many topics looks at most this often whether unknown ones exist by now."""
@@ -96,8 +100,9 @@ class ConsumerHeartbeats:
 
     def heartbeat(
         self, group: ConsumerGroup, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply
-    ) -> None:
-        """The request was validated. Raises RefusedError."""
+    ) -> Steps:
+        """The request was validated. The first step raises RefusedError. If there are others, the group must not change
+        in between."""
         changes = Changes(group)
 
         def on_durable(error: ErrorCode) -> None:
@@ -115,12 +120,14 @@ class ConsumerHeartbeats:
             if stays or not self._downgrade(group, member, now_ms, on_durable, leave):
                 leave(now_ms)
         else:
-            response = self._follow(changes, request, now_ms)
+            response = yield from self._follow(changes, request, now_ms)
             group.writer.write(changes.records, on_durable)
 
     # --- Joining and following
 
-    def _follow(self, changes: Changes, request: ConsumerHeartbeatRequest, now_ms: int) -> ConsumerHeartbeatResponse:
+    def _follow(
+        self, changes: Changes, request: ConsumerHeartbeatRequest, now_ms: int
+    ) -> Generator[None, None, ConsumerHeartbeatResponse]:
         group = changes.group
         before, predecessor = self._sender(group, request)
         after = _with_subscription(before, request)
@@ -128,7 +135,7 @@ class ConsumerHeartbeats:
             check_record(group, after)
         if predecessor is not None:
             before = self.succeed(changes, predecessor, before.member_id)
-        member = self.follow(changes, before, after, request.owned, now_ms, request.rights)
+        member = yield from self.follow(changes, before, after, request.owned, now_ms, request.rights)
         is_full = request.member_epoch == JOIN_EPOCH or (
             request.rebalance_timeout_ms != -1 and request.has_subscription and request.owned is not None
         )
@@ -149,7 +156,7 @@ class ConsumerHeartbeats:
         reported: Assignment | None,
         now_ms: int,
         rights: Rights | None = None,
-    ) -> ConsumerMember:
+    ) -> Generator[None, None, ConsumerMember]:
         """The member with its new subscription, one step closer to its target. `reported` is what the client says it
         owns. Without `rights`, regular expressions of other members keep the topics that they matched."""
         group, member_id = changes.group, before.member_id
@@ -158,10 +165,12 @@ class ConsumerHeartbeats:
         is_new = (after.topics, after.topic_regex) != (before.topics, before.topic_regex)
         if after.topic_regex != before.topic_regex:  # the rights of this member count
             group.resolved.pop(after.topic_regex or "", None)
-        self._update_epoch(changes, is_new, rights, now_ms)
+        yield from self._update_epoch(changes, is_new, rights, now_ms)
         if group.epoch > group.target_epoch:
-            self._update_target(changes)
-        self._reconcile(changes, group.members[member_id], reported, now_ms)
+            yield
+            yield from self._update_target(changes)
+            yield
+        yield from self._reconcile(changes, group.members[member_id], reported, now_ms)
         self._timers.restart_session(group, member_id, now_ms)
         return group.members[member_id]
 
@@ -204,35 +213,43 @@ class ConsumerHeartbeats:
         changes.make(ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member_id), member.current())
         return group.members[member_id]
 
-    def _update_epoch(self, changes: Changes, is_new: bool, rights: Rights | None, now_ms: int) -> None:
+    def _update_epoch(self, changes: Changes, is_new: bool, rights: Rights | None, now_ms: int) -> Steps:
         group = changes.group
         is_new |= group.epoch == 0  # an epoch that no member can be in
         if not is_new and (group.topics_are_current or now_ms < group.check_topics_at_ms):
             return
-        is_new |= self._update_topics(changes, rights)
+        yield
+        is_new |= yield from self._update_topics(changes, rights)
         if not group.topics_are_current and group.has_many_topics:
             group.check_topics_at_ms = now_ms + CHECK_AGAIN_MS
         if is_new:
             changes.make(ConsumerGroupMetadataKey(group.group_id), ConsumerGroupMetadataValue(group.epoch + 1))
 
-    def _update_topics(self, changes: Changes, rights: Rights | None) -> bool:
+    def _update_topics(self, changes: Changes, rights: Rights | None) -> Generator[None, None, bool]:
         """Unknown topics stay as they were, and are looked up at the next heartbeat again."""
-        group = changes.group
+        group, counter = changes.group, SliceCounter()
         before = dict(group.matches)
-        matched_all = self._update_matches(changes, rights)
+        group.topics_are_current = True  # unless some change between two steps
+        is_current = yield from self._update_matches(changes, rights)
         is_new = before != group.matches
-        names = sorted(group.subscribed_names())
-        known = {name for name in names if self._topics.is_known(name)}
-        group.topics_are_current = matched_all and len(known) == len(names)
-        found = {name: self._topics.find(name) if name in known else group.topics.get(name) for name in names}
-        topics: dict[str, TopicInfo] = {name: topic for name, topic in found.items() if topic is not None}
+        topics: dict[str, TopicInfo] = {}
+        for name in sorted(group.subscribed_names()):
+            is_known = self._topics.is_known(name)
+            is_current &= is_known
+            topic = self._topics.find(name) if is_known else group.topics.get(name)
+            if topic is not None:
+                topics[name] = topic
+            if counter.is_full(1):
+                yield
+        group.topics_are_current &= is_current
         if topics == group.topics:
             return is_new
         values = [TopicMetadata(topic.topic_id, name, topic.partition_count) for name, topic in topics.items()]
+        yield
         changes.make(ConsumerGroupPartitionMetadataKey(group.group_id), ConsumerGroupPartitionMetadataValue(values))
         return True
 
-    def _update_matches(self, changes: Changes, rights: Rights | None) -> bool:
+    def _update_matches(self, changes: Changes, rights: Rights | None) -> Generator[None, None, bool]:
         """Returns whether all expressions are up to date; the others keep what they matched."""
         group, are_all, left = changes.group, True, RESOLVED_AT_ONCE
         regexes = group.regexes()
@@ -250,26 +267,33 @@ class ConsumerHeartbeats:
                 found = frozenset(filter(rights.may_describe, matched))
                 _resolve(changes, regex, frozenset(matched) if len(found) == len(matched) else found)
                 group.resolved[regex] = resolved
+                yield
         return are_all
 
-    def _update_target(self, changes: Changes) -> None:
-        group = changes.group
+    def _update_target(self, changes: Changes) -> Steps:
+        group, counter = changes.group, SliceCounter()
         assign = ASSIGNORS.get(group.assignor(), ASSIGNORS[DEFAULT_ASSIGNOR])
         counts = {topic.topic_id: topic.partition_count for topic in group.topics.values()}
-        for member_id, assignment in assign(group.member_specs(), counts).items():
+        specs = group.member_specs()
+        yield
+        assigned = yield from assign(specs, counts)
+        for member_id, assignment in assigned.items():
             if group.target.get(member_id) != assignment:
                 key = ConsumerGroupTargetAssignmentMemberKey(group.group_id, member_id)
                 changes.make(key, ConsumerGroupTargetAssignmentMemberValue(to_value(assignment)))
+            if counter.is_full(1 + TOPIC_UNITS * len(assignment)):
+                yield
         changes.make(
             ConsumerGroupTargetAssignmentMetadataKey(group.group_id),
             ConsumerGroupTargetAssignmentMetadataValue(group.epoch),
         )
 
-    def _reconcile(self, changes: Changes, member: ConsumerMember, reported: Assignment | None, now_ms: int) -> None:
+    def _reconcile(self, changes: Changes, member: ConsumerMember, reported: Assignment | None, now_ms: int) -> Steps:
         group = changes.group
         target = group.target.get(member.member_id, {})
         after = reconcile(member, target, group.target_epoch, reported, group.is_taken)
         if after != member:
+            yield
             changes.make(ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member.member_id), after.current())
             self._timers.await_revocation(group, after, now_ms)
 
@@ -302,7 +326,7 @@ class ConsumerHeartbeats:
         if group.members and group.has_many_topics:
             group.topics_are_current, group.check_topics_at_ms = False, 0
         else:
-            self._update_topics(changes, None)
+            last_of(self._update_topics(changes, None))
         changes.make(
             ConsumerGroupMetadataKey(changes.group.group_id), ConsumerGroupMetadataValue(changes.group.epoch + 1)
         )

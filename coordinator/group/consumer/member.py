@@ -13,7 +13,6 @@ from coordinator.group.consumer.assignment import (
     TopicIdPartition,
     from_value,
     partitions_of,
-    to_assignment,
     to_value,
 )
 from coordinator.group.messages import metadata_bytes, texts_bytes
@@ -168,27 +167,37 @@ def reconcile(
         if _still_owns(reported, member.to_revoke):
             return member
         epoch += 1
-    owned, wanted = set(partitions_of(member.assigned)), set(partitions_of(target))
-    kept = to_assignment(owned & wanted)
-    to_revoke = to_assignment(owned - wanted)
+    to_revoke = _without(member.assigned, target)
     if to_revoke and _still_owns(reported, to_revoke):
         return replace(
             member,
             state=MemberState.UNREVOKED_PARTITIONS,
             epoch=epoch,
             previous_epoch=member.epoch,
-            assigned=kept,
+            assigned=_without(member.assigned, to_revoke),
             to_revoke=to_revoke,
         )
-    unreleased = {partition for partition in wanted - owned if is_taken(partition)}
+    unreleased = {
+        topic_id: held
+        for topic_id, numbers in _without(target, member.assigned).items()
+        if (held := {number for number in numbers if is_taken((topic_id, number))})
+    }
     return replace(
         member,
         state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
         epoch=target_epoch,
         previous_epoch=member.epoch,
-        assigned=to_assignment(wanted - unreleased),
+        assigned=_without(target, unreleased),
         to_revoke={},
     )
+
+
+def _without(assignment: Assignment, other: Assignment) -> Assignment:
+    return {
+        topic_id: left
+        for topic_id, numbers in assignment.items()
+        if (left := numbers - other[topic_id] if topic_id in other else numbers)
+    }
 
 
 def _still_owns(reported: Assignment | None, partitions: Assignment) -> bool:

@@ -1,24 +1,35 @@
 """The consumer group protocol (KIP-848), and members of the classic protocol in its groups."""
 
+from collections.abc import Callable
+
+from coordinator.group.busy_groups import BusyGroups
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer.classic_members import ClassicMembers
 from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.heartbeats import ConsumerHeartbeats, Downgrade
 from coordinator.group.consumer.member import MemberState
 from coordinator.group.consumer.member_timers import CONSUMER_TIMERS, MemberTimers
-from coordinator.group.consumer.messages import ConsumerHeartbeatReply, ConsumerHeartbeatRequest, Topics
+from coordinator.group.consumer.messages import (
+    ConsumerHeartbeatReply,
+    ConsumerHeartbeatRequest,
+    ConsumerHeartbeatResponse,
+    Topics,
+)
 from coordinator.group.group import GroupProtocol
 from coordinator.group.messages import (
     CommitRequest,
     HeartbeatRequest,
     JoinReply,
     JoinRequest,
+    JoinResponse,
     LeavingMember,
     SyncReply,
     SyncRequest,
 )
 from coordinator.group.ports import NewId, OwnTimes
 from coordinator.group.timer_keys import TimerKey, TimerKind
+from coordinator.log import Log
+from coordinator.slices import Steps, begun
 from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
@@ -28,11 +39,18 @@ class ConsumerProtocol(GroupProtocol[ConsumerGroup]):
         self,
         config: GroupConfig,
         own_times: OwnTimes,
+        log: Log,
         timers: Timers[TimerKey],
         topics: Topics,
         new_id: NewId,
         downgrade: Downgrade,
+        busy: BusyGroups,
+        start: Callable[[Steps], None],
     ) -> None:
+        """`start` runs work in slices; a group that has some is in `busy`."""
+        self._log = log
+        self._busy = busy
+        self._start = start
         self._timers = MemberTimers(config, own_times, timers)
         self._heartbeats = ConsumerHeartbeats(config.consumer_max_size, self._timers, topics, new_id, downgrade)
         self._classic_members = ClassicMembers(
@@ -45,10 +63,37 @@ class ConsumerProtocol(GroupProtocol[ConsumerGroup]):
         self, group: ConsumerGroup, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply
     ) -> None:
         """The request was validated. Raises RefusedError."""
-        self._heartbeats.heartbeat(group, request, now_ms, reply)
+        steps = self._heartbeats.heartbeat(group, request, now_ms, reply)
+        self._take(group, steps, now_ms, lambda: reply(ConsumerHeartbeatResponse(ErrorCode.NOT_COORDINATOR)))
 
     def join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
-        self._classic_members.join(group, request, now_ms, reply)
+        steps = self._classic_members.join(group, request, now_ms, reply)
+        self._take(group, steps, now_ms, lambda: reply(JoinResponse(ErrorCode.NOT_COORDINATOR, request.member_id)))
+
+    def _take(self, group: ConsumerGroup, steps: Steps, now_ms: int, refuse: Callable[[], None]) -> None:
+        """All steps now, or only the first ones if the group is large."""
+        for _ in steps:
+            if group.is_large:
+                self._busy.begin(group.group_id)
+                self._start(begun(self._rest(group, steps, now_ms, refuse)))
+                return
+
+    def _rest(self, group: ConsumerGroup, steps: Steps, now_ms: int, refuse: Callable[[], None]) -> Steps:
+        is_done = False
+        try:
+            yield
+            yield from steps
+            is_done = True
+            self._log.append([], lambda error, now_ms: self._busy.end(group.group_id, now_ms), irrevocable=True)
+        finally:
+            if not is_done:  # the coordinator has resigned
+                refuse()
+                self._busy.end(group.group_id, now_ms)
+
+    def stays(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
+        """A request of the member is refused while the group is busy."""
+        if member_id in group.members:
+            self._timers.restart_session(group, member_id, now_ms)
 
     def sync(self, group: ConsumerGroup, request: SyncRequest, now_ms: int, reply: SyncReply) -> None:
         self._classic_members.sync(group, request, now_ms, reply)

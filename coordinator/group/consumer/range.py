@@ -4,15 +4,19 @@ Members with the same subscriptions get the same partition numbers of topics wit
 Static members come first, in the order of their instance ids, so a restart moves nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 
 from coordinator.group.consumer.assignment import Assignment, MemberSpec, TopicId
 from coordinator.group.consumer.subscribers import subscribers_of
+from coordinator.slices import SliceCounter
 
 
-def assign_range(members: Sequence[MemberSpec], partition_counts: Mapping[TopicId, int]) -> dict[str, Assignment]:
+def assign_range(
+    members: Sequence[MemberSpec], partition_counts: Mapping[TopicId, int]
+) -> Generator[None, None, dict[str, Assignment]]:
+    counter = SliceCounter()
     ordered = sorted(members, key=_order)
     assigned: dict[str, dict[TopicId, set[int]]] = {member.member_id: {} for member in ordered}
     subscribers = subscribers_of(ordered)
@@ -25,6 +29,8 @@ def assign_range(members: Sequence[MemberSpec], partition_counts: Mapping[TopicI
             end = start + quota + (index < extras)
             assigned[member.member_id][topic_id] = set(range(start, end))
             start = end
+        if counter.is_full(1 + sum(map(len, alike)) + count):
+            yield
     return dict(assigned)
 
 

@@ -3,12 +3,11 @@
 Members with equal subscriptions get the same number of partitions, plus or minus one. With different subscriptions, no
 partition stays with a member that owns at least two more than another subscriber of the topic.
 
-The event loop waits for an assignment, so the work grows with the subscriptions and the partitions, not with their
-product.
+The work grows with the subscriptions and the partitions, not with their product, and is done in slices.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,12 +20,15 @@ from coordinator.group.consumer.assignment import (
     to_assignment,
 )
 from coordinator.group.consumer.subscribers import Subscribers, subscribers_of
+from coordinator.slices import SliceCounter, Steps
 
 if TYPE_CHECKING:
     from _typeshed import SupportsRichComparison
 
 MAX_ROUNDS = 20
 """Bounds the work for members with different subscriptions: each round looks at all of them. Seven are enough."""
+PARTITION_UNITS = 3
+"""To give a partition to a member."""
 
 _Owned = dict[str, list[TopicIdPartition]]
 _ByLoad = tuple[int, str]
@@ -34,17 +36,31 @@ _ByLoad = tuple[int, str]
 Item = TypeVar("Item", bound="SupportsRichComparison")
 
 
-def assign_uniform(members: Sequence[MemberSpec], partition_counts: Mapping[TopicId, int]) -> dict[str, Assignment]:
+def assign_uniform(
+    members: Sequence[MemberSpec], partition_counts: Mapping[TopicId, int]
+) -> Generator[None, None, dict[str, Assignment]]:
     if not members:
         return {}
-    owned = {member.member_id: _kept(member, partition_counts) for member in members}
+    counter = SliceCounter()
+    owned: _Owned = {}
+    for member in members:
+        owned[member.member_id] = _kept(member, partition_counts)
+        if counter.is_full(1 + len(owned[member.member_id])):
+            yield
     subscribers = subscribers_of(members)
-    free = _free(owned, subscribers.of_topic, partition_counts)
+    yield
+    free = yield from _free(owned, subscribers.of_topic, partition_counts, counter)
     if len(subscribers.members) == 1:
         _even_out_equals(owned, free)
+        yield
     else:
-        owned = _by_subscription(owned, subscribers, free)
-    return {member_id: to_assignment(partitions) for member_id, partitions in owned.items()}
+        owned = yield from _by_subscription(owned, subscribers, free, counter)
+    assigned: dict[str, Assignment] = {}
+    for member_id, partitions in owned.items():
+        assigned[member_id] = to_assignment(partitions)
+        if counter.is_full(1 + len(partitions)):
+            yield
+    return assigned
 
 
 def _kept(member: MemberSpec, partition_counts: Mapping[TopicId, int]) -> list[TopicIdPartition]:
@@ -55,10 +71,21 @@ def _kept(member: MemberSpec, partition_counts: Mapping[TopicId, int]) -> list[T
     ]
 
 
-def _free(owned: _Owned, topics: Iterable[TopicId], partition_counts: Mapping[TopicId, int]) -> list[TopicIdPartition]:
-    taken = {partition for partitions in owned.values() for partition in partitions}
-    every = ((topic_id, partition) for topic_id in sorted(topics) for partition in range(partition_counts[topic_id]))
-    return [partition for partition in every if partition not in taken]
+def _free(
+    owned: _Owned, topics: Iterable[TopicId], partition_counts: Mapping[TopicId, int], counter: SliceCounter
+) -> Generator[None, None, list[TopicIdPartition]]:
+    taken: set[TopicIdPartition] = set()
+    for partitions in owned.values():
+        taken.update(partitions)
+        if counter.is_full(1 + len(partitions) // 10):
+            yield
+    free: list[TopicIdPartition] = []
+    for topic_id in sorted(topics):
+        every = [(topic_id, partition) for partition in range(partition_counts[topic_id])]
+        free += [partition for partition in every if partition not in taken]
+        if counter.is_full(1 + len(every)):
+            yield
+    return free
 
 
 def _even_out_equals(owned: _Owned, free: list[TopicIdPartition]) -> None:
@@ -121,13 +148,15 @@ class _Topics:
     held: _Owned = field(default_factory=dict)
     free: list[TopicIdPartition] = field(default_factory=list)
 
-    def give_free(self, loads: _Loads) -> None:
+    def give_free(self, loads: _Loads, counter: SliceCounter) -> Steps:
         """Each free partition goes to the subscriber that has the fewest."""
         takers = self._takers(loads)
         for partition in self.free:
             self._give(partition, takers, loads)
+            if counter.is_full(PARTITION_UNITS):
+                yield
 
-    def level(self, loads: _Loads) -> bool:
+    def level(self, loads: _Loads, counter: SliceCounter) -> Generator[None, None, bool]:
         """Move partitions from the richest members to the poorest. Returns whether any were moved.
 
         Who takes never gives: the poorest has one more at most than the next poorest. So only givers can have less than
@@ -146,6 +175,8 @@ class _Topics:
             else:
                 heapq.heappop(givers)
             is_moved = True
+            if counter.is_full(PARTITION_UNITS):
+                yield
         return is_moved
 
     def _takers(self, loads: _Loads) -> list[tuple[_ByLoad, int]]:
@@ -160,33 +191,53 @@ class _Topics:
         heapq.heapreplace(takers, (loads.poorest(subscription), subscription))
 
 
-def _by_subscription(owned: _Owned, subscribers: Subscribers, free: Iterable[TopicIdPartition]) -> _Owned:
+def _by_subscription(
+    owned: _Owned, subscribers: Subscribers, free: Iterable[TopicIdPartition], counter: SliceCounter
+) -> Generator[None, None, _Owned]:
     """Topics with few subscribers come first: their partitions have fewer places."""
     loads = _Loads(owned, subscribers.members)
-    topics = _topics_of(subscribers, owned, free)
+    yield
+    topics = yield from _topics_of(subscribers, owned, free, counter)
     for each in topics:
-        each.give_free(loads)
+        yield from each.give_free(loads, counter)
+        if counter.is_full(1 + len(each.subscriptions)):
+            yield
     for _ in range(MAX_ROUNDS):
-        if sum(each.level(loads) for each in topics) == 0:
+        is_moved = False
+        for each in topics:
+            is_moved |= yield from each.level(loads, counter)
+            if counter.is_full(1 + len(each.subscriptions) + len(each.held)):
+                yield
+        if not is_moved:
             break
     result: _Owned = {member_id: [] for member_id in owned}
     for each in topics:
         for member_id, held in each.held.items():
             result[member_id] += held
+        if counter.is_full(1 + len(each.held)):
+            yield
     return result
 
 
-def _topics_of(subscribers: Subscribers, owned: _Owned, free: Iterable[TopicIdPartition]) -> list[_Topics]:
+def _topics_of(
+    subscribers: Subscribers, owned: _Owned, free: Iterable[TopicIdPartition], counter: SliceCounter
+) -> Generator[None, None, list[_Topics]]:
     alike: dict[tuple[int, ...], _Topics] = {}
     by_id: dict[TopicId, _Topics] = {}
     for topic_id, subscriptions in sorted(subscribers.of_topic.items()):
         count = sum(len(subscribers.members[each]) for each in subscriptions)
         by_id[topic_id] = alike.setdefault(tuple(subscriptions), _Topics(subscriptions, count))
+        if counter.is_full(1 + len(subscriptions)):
+            yield
     for member_id, partitions in owned.items():
         for partition in partitions:
             by_id[partition[0]].held.setdefault(member_id, []).append(partition)
+        if counter.is_full(1 + len(partitions)):
+            yield
     for partition in free:
         by_id[partition[0]].free.append(partition)
+        if counter.is_full(1):
+            yield
     return sorted(alike.values(), key=lambda each: each.subscriber_count)
 
 

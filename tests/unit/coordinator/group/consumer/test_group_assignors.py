@@ -1,15 +1,16 @@
 """The server-side assignors: every partition is assigned once, loads are even, few partitions move."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.consumer.assignment import Assignment, Assignor, MemberSpec, TopicId, partitions_of
-from coordinator.group.consumer.range import assign_range
-from coordinator.group.consumer.uniform import assign_uniform
+from coordinator.group.consumer import range as range_assignor
+from coordinator.group.consumer import uniform
+from coordinator.group.consumer.assignment import Assignment, MemberSpec, TopicId, partitions_of
+from coordinator.slices import last_of
 
 T, U = b"t" * 16, b"u" * 16
 TOPICS = [bytes([n]) * 16 for n in range(4)]
@@ -49,10 +50,21 @@ def check(members: Sequence[MemberSpec], counts: Mapping[TopicId, int], result: 
         assert all(result[member.member_id].values())
 
 
+def assign_range(members: Sequence[MemberSpec], counts: Mapping[TopicId, int]) -> dict[str, Assignment]:
+    return last_of(range_assignor.assign_range(members, counts))
+
+
+def assign_uniform(members: Sequence[MemberSpec], counts: Mapping[TopicId, int]) -> dict[str, Assignment]:
+    return last_of(uniform.assign_uniform(members, counts))
+
+
+Assign = Callable[[Sequence[MemberSpec], Mapping[TopicId, int]], dict[str, Assignment]]
+
+
 @pytest.mark.parametrize("assign", [assign_range, assign_uniform])
 @given(group=groups())
 def test_every_partition_goes_to_one_subscriber(
-    assign: Assignor, group: tuple[list[MemberSpec], dict[TopicId, int]]
+    assign: Assign, group: tuple[list[MemberSpec], dict[TopicId, int]]
 ) -> None:
     check(*group, assign(*group))
 
@@ -146,7 +158,7 @@ class Counted(str):
 
 @pytest.mark.parametrize("assign", [assign_range, assign_uniform])
 @pytest.mark.parametrize("differ", [False, True])
-def test_the_work_grows_with_topics_and_members_and_not_with_their_product(assign: Assignor, differ: bool) -> None:
+def test_the_work_grows_with_topics_and_members_and_not_with_their_product(assign: Assign, differ: bool) -> None:
     """The event loop waits for it: with 200 members and 20,000 topics it took a second."""
     topics = [number.to_bytes(16, "big") for number in range(300)]
     all_but_one = frozenset(topics[1:])
