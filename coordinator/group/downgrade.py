@@ -13,6 +13,7 @@ from coordinator.group.busy_groups import BusyGroups
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.member import ClassicMember
 from coordinator.group.classic.states import ClassicGroupState
+from coordinator.group.classic.stored_group import group_record
 from coordinator.group.consumer.assignment import to_assignment
 from coordinator.group.consumer.classic_members import encoded_assignment
 from coordinator.group.consumer.group import ConsumerGroup
@@ -151,4 +152,4 @@ class Downgrades:
 
 
 def _record(made: ClassicGroup) -> Record:
-    return made.record({member.member_id: member.assignment for member in made.members.values()})
+    return group_record(made, {member.member_id: member.assignment for member in made.members.values()})

@@ -10,7 +10,7 @@ from coordinator.group.busy_groups import TIMERS_AGAIN_MS, BusyGroups
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.protocol import ClassicProtocol
 from coordinator.group.config import GroupConfig
-from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, NAME_BYTES, ConsumerGroup, ConsumerGroupState
+from coordinator.group.consumer.group import MEMBER_EPOCH_COMMIT_VERSION, NAME_BYTES, ConsumerGroup
 from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember
 from coordinator.group.consumer.messages import (
     ConsumerHeartbeatReply,
@@ -19,6 +19,7 @@ from coordinator.group.consumer.messages import (
     Topics,
 )
 from coordinator.group.consumer.protocol import ConsumerProtocol
+from coordinator.group.consumer.states import ConsumerGroupState
 from coordinator.group.consumer.validation import leaves
 from coordinator.group.downgrade import Conversion, Downgrades
 from coordinator.group.group import GroupProtocol, GroupType

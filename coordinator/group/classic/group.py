@@ -9,7 +9,6 @@ from coordinator.group.classic.member import ClassicMember
 from coordinator.group.classic.states import PREVIOUS_STATES, ClassicGroupState
 from coordinator.group.group import Group, GroupType
 from coordinator.group.messages import (
-    NO_TIMESTAMP,
     UNKNOWN_MEMBER_ID,
     DescribedGroup,
     DescribedMember,
@@ -24,7 +23,7 @@ from coordinator.group.messages import (
 )
 from coordinator.group.offsets.group_offsets import OffsetExpirationCondition
 from coordinator.group.records.codec import encode_record
-from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from coordinator.group.records.group_metadata import GroupMetadataKey
 from coordinator.group.subscription import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerOfGroup,
@@ -33,6 +32,7 @@ from coordinator.group.subscription import (
     subscribed_topics,
     topics_of,
 )
+from coordinator.group.supported_protocols import SupportedProtocols, names_of
 from coordinator.log import Record
 from protocol.kafka.errors import ErrorCode
 
@@ -70,7 +70,7 @@ class ClassicGroup(Group):
         self.subscribed_topics: frozenset[str] | None = None  # None: not known
         self.initial_delay: InitialDelay | None = None  # while the first members join
         self.stores_assignment = False  # the leader's assignment is being written to the log
-        self._supporters: Counter[str] = Counter()  # how many members support a protocol
+        self._supported = SupportedProtocols()
         self._joining = 0
         self._metadata_bytes = 0
         self.version = 0  # increases with each change of what members have sent, or were assigned
@@ -85,7 +85,7 @@ class ClassicGroup(Group):
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
-        self._supporters.update(_names(member.protocols))
+        self._supported.add(member.protocols)
         self._count(member)
         self.drop_pending(member.member_id)
 
@@ -104,7 +104,7 @@ class ClassicGroup(Group):
         member = self.members.pop(member_id, None)
         if member is None:
             return
-        self._drop_supporter(member)
+        self._supported.remove(member.protocols)
         self.version += 1
         self._metadata_bytes -= member.counted_bytes
         if member.group_instance_id is not None:
@@ -119,18 +119,12 @@ class ClassicGroup(Group):
         session_timeout_ms: int,
         rebalance_timeout_ms: int,
     ) -> None:
-        self._drop_supporter(member)
+        self._supported.remove(member.protocols)
         member.protocols = protocols
-        self._supporters.update(_names(protocols))
+        self._supported.add(protocols)
         self._count(member)
         member.session_timeout_ms = session_timeout_ms
         member.rebalance_timeout_ms = rebalance_timeout_ms
-
-    def _drop_supporter(self, member: ClassicMember) -> None:
-        for name in _names(member.protocols):
-            self._supporters[name] -= 1
-            if not self._supporters[name]:
-                del self._supporters[name]
 
     def _count(self, member: ClassicMember) -> None:
         self.version += 1
@@ -238,21 +232,17 @@ class ClassicGroup(Group):
 
     def supports(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]]) -> bool:
         """Whether a member with these protocols could be a member of this group. All members may have left again."""
-        if len(_names(protocols)) < len(protocols):  # it would count twice among those that support a protocol
+        if len(names_of(protocols)) < len(protocols):  # it would count twice among those that support a protocol
             return False
         if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type and protocols)
-        by_all = any(self._supporters[name] == len(self.members) for name in _names(protocols))
-        return protocol_type == self.protocol_type and by_all
+        return protocol_type == self.protocol_type and self._supported.have_common(protocols)
 
     def select_protocol(self) -> str:
         """Of the protocols that all members support, the one that most members prefer."""
-        candidates = self._candidates()
+        candidates = self._supported.by_all()
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
-
-    def _candidates(self) -> set[str]:
-        return {name for name, count in self._supporters.items() if count == len(self.members)}
 
     def transition_to(self, state: ClassicGroupState, now_ms: int) -> None:
         assert self.state in PREVIOUS_STATES[state], f"{self.group_id}: {self.state} to {state}"
@@ -334,7 +324,7 @@ class ClassicGroup(Group):
             return OffsetExpirationCondition(subscribed_topics=self.subscribed_topics)
         return None
 
-    # --- Answers and records
+    # --- Answers
 
     def join_response(self, member_id: str) -> JoinResponse:
         """The current generation, as the member's JoinGroup response."""
@@ -357,36 +347,6 @@ class ClassicGroup(Group):
 
     def sync_response(self, member: ClassicMember) -> SyncResponse:
         return SyncResponse(ErrorCode.NONE, member.assignment, self.protocol_type, self.protocol_name)
-
-    def record(self, assignments: Mapping[str, bytes]) -> Record:
-        """The group in this generation; `assignments` has an entry for every member."""
-        value = GroupMetadataValue(
-            self.protocol_type or "",
-            self.generation,
-            self.protocol_name,
-            self.leader_id,
-            NO_TIMESTAMP if self.state_timestamp_ms is None else self.state_timestamp_ms,
-            [self._member_value(member, assignments[member.member_id]) for member in self.members.values()],
-        )
-        return encode_record(GroupMetadataKey(self.group_id), value)
-
-    def least_record_bytes(self, assignments: Mapping[str, bytes]) -> int:
-        """Of the record with these assignments, without its ids."""
-        protocol = self.protocol_name or ""
-        return sum(len(m.metadata(protocol)) + len(assignments[m.member_id]) for m in self.members.values())
-
-    def _member_value(self, member: ClassicMember, assignment: bytes) -> MemberMetadata:
-        assert self.protocol_name is not None
-        return MemberMetadata(
-            member.member_id,
-            member.client_id,
-            member.client_host,
-            member.session_timeout_ms,
-            member.metadata(self.protocol_name),
-            assignment,
-            member.rebalance_timeout_ms,
-            member.group_instance_id,
-        )
 
     def tombstones(self) -> Iterator[Record]:
         """A group that never had a generation was never written."""
@@ -411,7 +371,3 @@ class ClassicGroup(Group):
         return DescribedGroup(
             ErrorCode.NONE, self.group_id, self.state.value, self.protocol_type or "", protocol or "", members
         )
-
-
-def _names(protocols: Sequence[tuple[str, bytes]]) -> set[str]:
-    return {name for name, _ in protocols}

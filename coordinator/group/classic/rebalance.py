@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from coordinator.group.classic.group import ClassicGroup, InitialDelay
 from coordinator.group.classic.member import ClassicMember
 from coordinator.group.classic.states import ClassicGroupState
+from coordinator.group.classic.stored_group import group_record, least_record_bytes
 from coordinator.group.config import GroupConfig
 from coordinator.group.messages import UNKNOWN_MEMBER_ID, JoinResponse, SyncReply, SyncRequest, SyncResponse
 from coordinator.group.ports import GROUP_APPEND_ERRORS
@@ -106,7 +107,7 @@ class ClassicRebalance:
         group.start_generation(now_ms)
         if group.state is ClassicGroupState.EMPTY:
             # If this record is lost, the old members time out.
-            self._log.append([group.record({})], lambda error, now_ms: None, irrevocable=True)
+            self._log.append([group_record(group, {})], lambda error, now_ms: None, irrevocable=True)
         else:
             self._announce_generation(group, now_ms)
 
@@ -157,10 +158,10 @@ class ClassicRebalance:
 
     def store(self, group: ClassicGroup, assignments: Mapping[str, bytes], on_stored: OnAppended) -> None:
         """A record that the log cannot hold is not even encoded: it may have tens of megabytes."""
-        if group.least_record_bytes(assignments) > self._log.max_record_bytes:
+        if least_record_bytes(group, assignments) > self._log.max_record_bytes:
             self._log.append([], lambda error, now_ms: on_stored(error or ErrorCode.MESSAGE_TOO_LARGE, now_ms))
         else:
-            self._log.append([group.record(assignments)], on_stored)
+            self._log.append([group_record(group, assignments)], on_stored)
 
     def _end_sync(self, group: ClassicGroup, assignments: Mapping[str, bytes], error: ErrorCode, now_ms: int) -> None:
         group.stores_assignment = False

@@ -8,23 +8,22 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any, Literal, NamedTuple
 
 from coordinator.group.consumer.assignment import (
     Assignment,
     MemberSpec,
-    TopicIdPartition,
     TopicInfo,
     from_value,
     partitions_of,
 )
 from coordinator.group.consumer.durable_writer import DurableWriter
-from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember, MemberState
+from coordinator.group.consumer.holders import Holders
+from coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember, MemberState, described
+from coordinator.group.consumer.states import ConsumerGroupState
 from coordinator.group.group import Group, GroupSubscription, GroupType
 from coordinator.group.messages import (
     CommitRequest,
-    DescribedConsumer,
     DescribedConsumerGroup,
     TransactionalCommitRequest,
 )
@@ -42,6 +41,7 @@ from coordinator.group.records.consumer_group import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
+from coordinator.group.supported_protocols import SupportedProtocols
 from coordinator.log import Log, Record
 from protocol.kafka.errors import ErrorCode
 
@@ -55,16 +55,6 @@ FEW_TOPICS = 1_000
 FEW_PARTITIONS = 10_000
 """With more, it `is_large`."""
 MEMBER_EPOCH_COMMIT_VERSION = 9  # of OffsetCommit
-
-
-class ConsumerGroupState(Enum):
-    """Values are the names that ListGroups and ConsumerGroupDescribe show."""
-
-    EMPTY = "Empty"
-    ASSIGNING = "Assigning"  # the target assignment is older than the group epoch
-    RECONCILING = "Reconciling"  # members have not reached the target assignment yet
-    STABLE = "Stable"
-    DEAD = "Dead"
 
 
 @dataclass(frozen=True)
@@ -100,8 +90,9 @@ class ConsumerGroup(Group):
         self.target_epoch = 0
         self.target: dict[str, Assignment] = {}
         self.is_dead = False
-        self._holders: dict[TopicIdPartition, str] = {}
+        self.holders = Holders()
         self._partition_count = 0  # of `topics`
+        self._supported = SupportedProtocols()  # by the members of the classic protocol
         self._named: Counter[frozenset[str]] = Counter()
         """The topics that members name, with the number of these members: most of them name the same ones."""
 
@@ -138,10 +129,12 @@ class ConsumerGroup(Group):
         """Add a member that owns its target assignment, as its records would."""
         self.members[member.member_id] = member
         self._named[member.topics] += 1
+        if member.classic is not None:
+            self._supported.add(member.classic.protocols)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         self.target[member.member_id] = member.assigned
-        self._holders.update(dict.fromkeys(member.held(), member.member_id))
+        self.holders.hold(member)
 
     def _apply_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
         before = self.members.get(member_id)
@@ -149,24 +142,30 @@ class ConsumerGroup(Group):
             del self.static_members[before.instance_id or ""]
         if before is not None:
             self._unname(before.topics)
+        if before is not None and before.classic is not None:
+            self._supported.remove(before.classic.protocols)
         if value is None:
-            self._release(member_id)
+            if before is not None:
+                self.holders.release(before)
             self.members.pop(member_id, None)
             return
         member = (before or ConsumerMember(member_id)).with_subscription(value)
         member = self.members[member_id] = self._with_shared_topics(member)
+        if member.classic is not None:
+            self._supported.add(member.classic.protocols)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
 
     def _apply_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
-        self._release(member_id)
         known = self.members.get(member_id)
+        if known is not None:
+            self.holders.release(known)
         member = known or ConsumerMember(member_id)
         if value is not None:
             if known is None:
                 self._named[member.topics] += 1
             self.members[member_id] = member = member.with_current(value)
-            self._holders.update(dict.fromkeys(member.held(), member_id))
+            self.holders.hold(member)
         elif member_id in self.members:
             self.members[member_id] = replace(member, epoch=JOIN_EPOCH, assigned={}, to_revoke={})
 
@@ -180,16 +179,6 @@ class ConsumerGroup(Group):
         self._named[topics] -= 1
         if not self._named[topics]:
             del self._named[topics]
-
-    def _release(self, member_id: str) -> None:
-        member = self.members.get(member_id)
-        if member is not None:
-            for partition in member.held():
-                if self._holders.get(partition) == member_id:
-                    del self._holders[partition]
-
-    def is_taken(self, partition: TopicIdPartition) -> bool:
-        return partition in self._holders
 
     # --- Derived from the members
 
@@ -303,10 +292,7 @@ class ConsumerGroup(Group):
 
     def supports_classic(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]]) -> bool:
         """Whether a classic member with these protocols could be a member of this group."""
-        others = [{name for name, _ in m.classic.protocols} for m in self.members.values() if m.classic is not None]
-        return protocol_type == CONSUMER_PROTOCOL_TYPE and any(
-            all(name in names for names in others) for name, _ in protocols
-        )
+        return protocol_type == CONSUMER_PROTOCOL_TYPE and self._supported.have_common(protocols)
 
     def must_rejoin(self, member: ConsumerMember) -> bool:
         """The member is behind, has partitions to give back, or could get partitions that it waits for."""
@@ -315,22 +301,19 @@ class ConsumerGroup(Group):
         if member.state is not MemberState.UNRELEASED_PARTITIONS:
             return False
         missing = set(partitions_of(self.target.get(member.member_id, {}))) - set(partitions_of(member.assigned))
-        return not any(map(self.is_taken, missing))
+        return not any(map(self.holders.is_taken, missing))
 
     @property
     def has_consumer_members(self) -> bool:
         """Members of the consumer protocol."""
-        return any(member.classic is None for member in self.members.values())
+        return len(self.members) > self._supported.member_count
 
     def only_classic_without(self, member_id: str) -> bool:
         """Whether there are other members, all of the classic protocol, so that this is the last one of the consumer
         protocol."""
-        others = [member for member in self.members.values() if member.member_id != member_id]
         leaving = self.members.get(member_id)
-        return (
-            leaving is not None and leaving.classic is None
-            and bool(others) and all(member.classic is not None for member in others)
-        )  # fmt: skip
+        is_consumer = leaving is not None and leaving.classic is None
+        return is_consumer and len(self.members) - 1 == self._supported.member_count > 0
 
     # --- Offsets
 
@@ -377,34 +360,14 @@ class ConsumerGroup(Group):
         """No request waits for other members, only for the log."""
 
     def describe_consumer_group(self) -> DescribedConsumerGroup:
+        members = [described(member, self.target.get(member.member_id, {})) for member in self.members.values()]
         return DescribedConsumerGroup(
-            ErrorCode.NONE,
-            self.group_id,
-            self.state.value,
-            self.epoch,
-            self.target_epoch,
-            self.assignor(),
-            [self._described(member) for member in self.members.values()],
+            ErrorCode.NONE, self.group_id, self.state.value, self.epoch, self.target_epoch, self.assignor(), members,
             self.topic_names(),
-        )
+        )  # fmt: skip
 
     def topic_names(self) -> dict[bytes, str]:
         return {topic.topic_id: name for name, topic in self.topics.items()}
-
-    def _described(self, member: ConsumerMember) -> DescribedConsumer:
-        return DescribedConsumer(
-            member.member_id,
-            member.instance_id,
-            member.rack_id,
-            member.epoch,
-            member.client_id,
-            member.client_host,
-            member.topics,
-            member.topic_regex,
-            member.assigned,
-            self.target.get(member.member_id, {}),
-            member.classic is not None,
-        )
 
     def tombstones(self) -> Iterator[Record]:
         """Of all records of the group, also those that the log does not have yet. That of the group itself is the last

@@ -291,7 +291,7 @@ class ConsumerHeartbeats:
     def _reconcile(self, changes: Changes, member: ConsumerMember, reported: Assignment | None, now_ms: int) -> Steps:
         group = changes.group
         target = group.target.get(member.member_id, {})
-        after = reconcile(member, target, group.target_epoch, reported, group.is_taken)
+        after = reconcile(member, target, group.target_epoch, reported, group.holders.is_taken)
         if after != member:
             yield
             changes.make(ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member.member_id), after.current())

@@ -15,7 +15,7 @@ from coordinator.group.consumer.assignment import (
     partitions_of,
     to_value,
 )
-from coordinator.group.messages import metadata_bytes, texts_bytes
+from coordinator.group.messages import DescribedConsumer, metadata_bytes, texts_bytes
 from coordinator.group.records.consumer_group import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -146,6 +146,22 @@ class ConsumerMember:
     def held(self) -> set[TopicIdPartition]:
         """All partitions that no other member may read yet."""
         return {*partitions_of(self.assigned), *partitions_of(self.to_revoke)}
+
+
+def described(member: ConsumerMember, target: Assignment) -> DescribedConsumer:
+    return DescribedConsumer(
+        member.member_id,
+        member.instance_id,
+        member.rack_id,
+        member.epoch,
+        member.client_id,
+        member.client_host,
+        member.topics,
+        member.topic_regex,
+        member.assigned,
+        target,
+        member.classic is not None,
+    )
 
 
 def reconcile(

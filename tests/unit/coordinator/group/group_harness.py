@@ -140,6 +140,10 @@ class Harness:
         for group in self.coordinator._groups.values():
             if isinstance(group, ConsumerGroup):
                 assert group._named == Counter(member.topics for member in group.members.values())
+                classic = [member.classic for member in group.members.values() if member.classic is not None]
+                assert group._supported.member_count == len(classic)
+                names = Counter(name for each in classic for name in {name for name, _ in each.protocols})
+                assert group._supported._supporters == names
             else:
                 pending = sum(PENDING_BYTES + texts_bytes(each) for each in group.pending_members)
                 assert group.metadata_bytes == pending + sum(each.memory_bytes for each in group.members.values())

@@ -60,9 +60,9 @@ def test_protocols_that_nobody_supports_any_more_are_forgotten() -> None:
     [member] = h.stable()
     for number in range(5):
         h.join(member, protocols=[*RANGE, (f"p{number}", b"")])
-    assert h.coordinator._groups["g"]._supporters == {"range": 1, "p4": 1}  # type: ignore[union-attr]
+    assert h.coordinator._groups["g"]._supported._supporters == {"range": 1, "p4": 1}
     h.leave(member)
-    assert not h.coordinator._groups["g"]._supporters  # type: ignore[union-attr]
+    assert not h.coordinator._groups["g"]._supported._supporters
 
 
 def test_members_vote_among_the_protocols_that_all_have() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.group.classic.group import ClassicGroup
+from coordinator.group.classic import rebalance
 from coordinator.group.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from protocol.kafka.errors import ErrorCode
 from tests.unit.coordinator.group.group_harness import REBALANCE_MS, SESSION_MS, Harness
@@ -188,7 +188,7 @@ def test_a_record_that_the_log_cannot_hold_is_not_even_encoded(monkeypatch: pyte
     joins = [h.join(), h.join()]
     h.advance(0)
     leader, follower = (parked.answer.member_id for parked in joins)
-    monkeypatch.setattr(ClassicGroup, "record", lambda group, assignments: pytest.fail("it is encoded"))
+    monkeypatch.setattr(rebalance, "group_record", lambda group, assignments: pytest.fail("it is encoded"))
     syncs = [h.sync(follower, 1), h.sync(leader, 1, {leader: bytes(500), follower: bytes(500)})]
     assert not syncs[1].answers
     h.finish_all()

@@ -211,7 +211,7 @@ def test_an_upgraded_group_is_what_its_records_say() -> None:
         {name: value for name, value in vars(group).items() if name not in ("writer", "offsets", "topics_are_current")}
         for group in groups
     )
-    assert first.member_id in upgraded["members"] and upgraded["_holders"]
+    assert first.member_id in upgraded["members"] and upgraded["holders"]
     assert upgraded == loaded
 
 
