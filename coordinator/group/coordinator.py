@@ -63,7 +63,7 @@ from coordinator.group.records.fields import MAX_CHARACTER_BYTES, MAX_STRING_BYT
 from coordinator.group.records.offset_commit import OffsetCommitValue
 from coordinator.group.timer_keys import TimerKey, TimerKind
 from coordinator.log import Log
-from coordinator.slices import Background, SliceCounter, Steps
+from coordinator.slices import Background, SliceCounter, Steps, begun
 from coordinator.state_machine import Phase
 from coordinator.timers import Timers
 from coordinator.topics import DeletedTopic, TopicPartition
@@ -132,9 +132,8 @@ class GroupCoordinator:
         groups: list[Group] = [*self._groups.values()]
         self._groups.clear()
         for group in groups:
-            group.answer_all(ErrorCode.NOT_COORDINATOR)
             group.die(now_ms)
-        self._background.start(unload(groups))
+        self._background.start(begun(unload(groups)))
 
     @property
     def has_work(self) -> bool:

@@ -24,6 +24,7 @@ from coordinator.group.messages import (
 from coordinator.group.offsets.group_offsets import GroupOffsets, OffsetExpirationCondition
 from coordinator.group.timer_keys import TimerKey
 from coordinator.log import Record
+from coordinator.slices import Steps
 from protocol.kafka.errors import ErrorCode
 
 DEAD = "Dead"
@@ -121,7 +122,7 @@ class Group(ABC):
     # --- Answers
 
     @abstractmethod
-    def answer_all(self, error: ErrorCode) -> None:
+    def answer_all(self, error: ErrorCode) -> Steps:
         """Answer the members whose requests wait for other members."""
 
     def listed(self) -> ListedGroup:

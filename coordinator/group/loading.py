@@ -22,6 +22,7 @@ from coordinator.log import Log
 from coordinator.slices import SliceCounter, Steps
 from coordinator.state_machine import MalformedRecordError
 from coordinator.topics import TopicPartition
+from protocol.kafka.errors import ErrorCode
 
 
 class Loader:
@@ -95,8 +96,13 @@ class Loader:
 
 
 def unload(groups: list[Group]) -> Steps:
-    """Free groups that another coordinator has now, in slices: freeing very many offsets takes long."""
+    """Free groups that another coordinator has now, in slices: freeing very many offsets takes long, and so do the
+    answers to very many members that wait."""
     counter = SliceCounter()
+    for group in groups:
+        yield from group.answer_all(ErrorCode.NOT_COORDINATOR)
+        if counter.is_full(1 + len(group.members)):
+            yield
     while groups:
         if counter.is_full(1 + len(groups.pop().offsets.durable)):
             yield

@@ -34,6 +34,7 @@ from coordinator.group.subscription import (
 )
 from coordinator.group.supported_protocols import SupportedProtocols, names_of
 from coordinator.log import Record
+from coordinator.slices import SliceCounter, Steps
 from protocol.kafka.errors import ErrorCode
 
 PENDING_BYTES = 500
@@ -202,12 +203,15 @@ class ClassicGroup(Group):
             reply(response)
         return reply is not None
 
-    def answer_all(self, error: ErrorCode) -> None:
+    def answer_all(self, error: ErrorCode) -> Steps:
+        counter = SliceCounter()
         for member in self.members.values():
             if member.join_reply is not None:
                 self.answer_join(member, JoinResponse(error, member.member_id))
             if member.sync_reply is not None:
                 self.answer_sync(member, SyncResponse(error))
+            if counter.is_full(1):
+                yield
 
     @property
     def is_empty(self) -> bool:

@@ -21,6 +21,7 @@ from coordinator.group.messages import (
 from coordinator.group.ports import NewId
 from coordinator.group.timer_keys import TimerKey, TimerKind
 from coordinator.log import Log
+from coordinator.slices import last_of
 from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
@@ -124,7 +125,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
 
     def replaced(self, group: ClassicGroup, now_ms: int) -> None:
         """Timers of single members have no effect on the other group, and there may be very many."""
-        group.answer_all(ErrorCode.REBALANCE_IN_PROGRESS)
+        last_of(group.answer_all(ErrorCode.REBALANCE_IN_PROGRESS))
         for kind in (TimerKind.JOIN, TimerKind.SYNC):
             self._timers.cancel(TimerKey(kind, group.group_id))
         group.die(now_ms)

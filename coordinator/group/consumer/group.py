@@ -43,6 +43,7 @@ from coordinator.group.records.consumer_group import (
 from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from coordinator.group.supported_protocols import SupportedProtocols
 from coordinator.log import Log, Record
+from coordinator.slices import Steps
 from protocol.kafka.errors import ErrorCode
 
 DEFAULT_ASSIGNOR = "uniform"
@@ -356,8 +357,9 @@ class ConsumerGroup(Group):
 
     # --- Answers and records
 
-    def answer_all(self, error: ErrorCode) -> None:
+    def answer_all(self, error: ErrorCode) -> Steps:
         """No request waits for other members, only for the log."""
+        yield from ()
 
     def describe_consumer_group(self) -> DescribedConsumerGroup:
         members = [described(member, self.target.get(member.member_id, {})) for member in self.members.values()]

@@ -37,7 +37,7 @@ MAX_IN_FLIGHT_ENTRIES = 8
 """Further records wait, and share the next entry."""
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 FAILED_TOGETHER = 1_000
-"""Records whose appends are refused in one step when the log is lost: some 3 ms of work."""
+"""Records whose appends fail in one step when the log is lost: some 3 ms of work."""
 LOST = ErrorCode.NOT_LEADER_OR_FOLLOWER
 """The error of every append to a lost log, for any reason. The coordinator that loads the log next, here or on another
 gateway, knows whether the records were stored."""
@@ -58,6 +58,7 @@ class _SentEntry:
     """
 
     on_done: Sequence[OnAppended] = ()
+    records: int = 0
     outcome: ErrorCode | None = None
     sent_s: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
@@ -161,7 +162,7 @@ class InternalLog:
     def _flush(self) -> None:
         self._flush_scheduled = False
         if self.is_lost:
-            self._fail_queue()
+            self._fail()
             return
         while self._queue and len(self._in_flight) < MAX_IN_FLIGHT_ENTRIES and not self.is_lost:
             self._send_some()
@@ -184,12 +185,12 @@ class InternalLog:
         messages = [message for append in batch for message in append.messages]
         on_done = [append.on_done for append in batch]
         if is_full and not batch[-1].irrevocable:
-            self._in_flight.append(_SentEntry(on_done, ErrorCode.NOT_ENOUGH_REPLICAS))
+            self._in_flight.append(_SentEntry(on_done, len(messages), ErrorCode.NOT_ENOUGH_REPLICAS))
         elif max(map(len, messages), default=0) > self._broker_max_bytes():
             # Only an append that is alone in its batch can hold such a message.
-            self._in_flight.append(_SentEntry(on_done, ErrorCode.MESSAGE_TOO_LARGE))
+            self._in_flight.append(_SentEntry(on_done, len(messages), ErrorCode.MESSAGE_TOO_LARGE))
         elif not messages:
-            self._in_flight.append(_SentEntry(on_done, ErrorCode.NONE))
+            self._in_flight.append(_SentEntry(on_done, outcome=ErrorCode.NONE))
         else:
             self._send(messages, on_done)
 
@@ -204,7 +205,7 @@ class InternalLog:
         assert self.producer is not None
         entries = split_messages(messages, self._max_entry_bytes())
         self._in_flight.extend(_SentEntry() for _ in entries[1:])
-        self._in_flight.append(_SentEntry(on_done))
+        self._in_flight.append(_SentEntry(on_done, len(messages)))
         try:
             for entry in entries:
                 self.producer.send(entry, num_messages=len(entry), publish_time_ms=self._now_ms())
@@ -216,6 +217,8 @@ class InternalLog:
     # The outcome of entries (SendListener)
 
     def on_receipt(self, sequence_id: int, position: Position) -> None:
+        if self.is_lost:  # what was in flight is being answered
+            return
         if not self._barrier.done():
             self._barrier.set_result(position)
         self.durable_up_to = position
@@ -264,20 +267,21 @@ class InternalLog:
         if self._stall_check is not None:
             self._stall_check.cancel()
             self._stall_check = None
-        while self._in_flight:
-            entry = self._in_flight.popleft()
-            self._answer(entry, LOST if entry.outcome is None else entry.outcome)
-        self._schedule_flush()
+        self._fail()
 
-    def _fail_queue(self) -> None:
-        """In slices: very much may wait when Pulsar does not answer."""
+    def _fail(self) -> None:
+        """In slices: very much may be in flight, or wait, when Pulsar does not answer."""
         count = 0
+        while self._in_flight and count < FAILED_TOGETHER:
+            entry = self._in_flight.popleft()
+            count += 1 + entry.records
+            self._answer(entry, LOST if entry.outcome is None else entry.outcome)
         while self._queue and count < FAILED_TOGETHER:
             append = self._queue.popleft()
             self._queued_bytes -= append.size_bytes
             count += 1 + len(append.messages)
             self._answer(_SentEntry((append.on_done,)), LOST)
-        if self._queue:
+        if (self._in_flight or self._queue) and not self._flush_scheduled:
             self._flush_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
 

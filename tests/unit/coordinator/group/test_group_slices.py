@@ -1,6 +1,7 @@
 """Work on all groups is done in slices. The test counts the work of a step, not its time."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -210,6 +211,19 @@ def test_a_coordinator_that_resigns_lets_go_of_its_groups_little_by_little() -> 
     h.coordinator.resign(h.now_ms)
     assert h.coordinator.group_ids() == []
     assert len([*records_by_step(h)]) >= GROUPS // SLICE
+
+
+def test_a_coordinator_that_resigns_answers_waiting_members_little_by_little() -> None:
+    h = Harness(replace(CONFIG, initial_rebalance_delay_ms=1_000))
+    joins = [h.join(group=f"g{number % 3}") for number in range(GROUPS)]
+    h.coordinator.resign(h.now_ms)
+    answered = [0, sum(len(parked.answers) for parked in joins)]
+    while h.coordinator.has_work:
+        assert answered[-1] - answered[-2] <= SLICE
+        h.coordinator.work()
+        answered.append(sum(len(parked.answers) for parked in joins))
+    assert {parked.answer.error for parked in joins} == {ErrorCode.NOT_COORDINATOR}
+    assert answered[1] < GROUPS
 
 
 def test_offsets_of_a_deleted_topic_go_though_the_group_changes_its_protocol_meanwhile() -> None:

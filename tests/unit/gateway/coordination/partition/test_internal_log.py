@@ -218,6 +218,7 @@ async def test_very_many_appends_are_refused_in_slices(monkeypatch: pytest.Monke
         harness.append(name, (b"k", b"v"))
     harness.producer.lose()
     answered = len(harness.answers)
+    assert answered <= 2, "so are those in flight"
     harness.append("late", (b"k", b"v"))
     while len(harness.answers) <= len(names):
         await asyncio.sleep(0)
