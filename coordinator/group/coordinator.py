@@ -88,11 +88,13 @@ class GroupCoordinator:
         self._groups: dict[str, AnyGroup] = {}
         self._timers: Timers[TimerKey] = Timers()
         self._resumed_ms: int | None = None
-        self._background = Background()
         self._commits = Background()  # those that have waited: they do not wait for the other work, too
-        self._conversions = Background()  # of groups: their members wait
+        self._answers = Background()  # to the members of large groups
+        self._changes = Background()  # of large groups: their members wait
+        self._background = Background()  # nobody waits
+        self._work = (self._commits, self._answers, self._changes, self._background)
         self._members = Membership(
-            config, own_times, log, self._timers, self._groups, topics, new_id, self._conversions.start
+            config, own_times, log, self._timers, self._groups, topics, new_id, self._changes.start, self._answers.start
         )
         self._pending = PendingOffsets()
         self._offsets = OffsetCommands[AnyGroup](config, log, self._groups, self._pending, on_offsets_changed)
@@ -125,8 +127,8 @@ class GroupCoordinator:
         """Another coordinator has the partition. Appends in flight still end with their `on_done`."""
         self._phase = Phase.RESIGNED
         self._timers.clear()
-        self._background.clear()
-        self._conversions.clear()
+        for jobs in (self._answers, self._changes, self._background):
+            jobs.clear()
         self._offsets.resign()
         self._transactions.resign()
         groups: list[Group] = [*self._groups.values()]
@@ -137,13 +139,12 @@ class GroupCoordinator:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._background) or bool(self._commits) or bool(self._conversions)
+        return any(self._work)
 
     def work(self) -> None:
-        """Do a slice of the work over all groups."""
-        self._commits.step()
-        self._conversions.step()
-        self._background.step()
+        """Do a slice of the work of each kind."""
+        for jobs in self._work:
+            jobs.step()
 
     def pause(self, now_ms: int) -> None:
         """Members whose requests wait for other members get NOT_COORDINATOR, and look for their coordinator."""

@@ -63,15 +63,16 @@ class Membership:
         topics: Topics,
         new_id: NewId,
         start: Callable[[Steps], None],
+        start_answers: Callable[[Steps], None],
     ) -> None:
-        """`start` runs work in slices."""
+        """`start` runs changes of groups in slices, `start_answers` the answers to many members."""
         self._config = config
         self._log = log
         self._groups = groups
         self._upgrades = Upgrades(log, topics, start)
         self._timers = timers
         self._metadata = MetadataMemory(config.max_metadata_bytes, groups)
-        self._classic = ClassicProtocol(config, log, timers, new_id)
+        self._classic = ClassicProtocol(config, log, timers, new_id, start_answers)
         self._busy = BusyGroups()
         self._consumer = ConsumerProtocol(
             config, own_times, log, timers, topics, new_id, self._downgrade, self._busy, start

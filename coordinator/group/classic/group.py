@@ -134,9 +134,12 @@ class ClassicGroup(Group):
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
         """Members that are not in it get none."""
+        self.version += 1
         for member in self.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
-            self._count(member)
+            before, member.assignment = member.assignment, assignments.get(member.member_id, b"")
+            growth = len(member.assignment) - len(before)
+            member.counted_bytes += growth
+            self._metadata_bytes += growth
 
     def assigned_growth(self, request: SyncRequest) -> int:
         """How many more bytes are assigned to the members once this request is processed."""

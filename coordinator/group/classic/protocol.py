@@ -1,5 +1,7 @@
 """The classic group protocol: members join, sync and send heartbeats; a leader among them assigns."""
 
+from collections.abc import Callable
+
 from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.join import ClassicJoin
 from coordinator.group.classic.rebalance import ClassicRebalance
@@ -21,16 +23,24 @@ from coordinator.group.messages import (
 from coordinator.group.ports import NewId
 from coordinator.group.timer_keys import TimerKey, TimerKind
 from coordinator.log import Log
-from coordinator.slices import last_of
+from coordinator.slices import Steps, last_of
 from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
 
 class ClassicProtocol(GroupProtocol[ClassicGroup]):
-    def __init__(self, config: GroupConfig, log: Log, timers: Timers[TimerKey], new_id: NewId) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        log: Log,
+        timers: Timers[TimerKey],
+        new_id: NewId,
+        start: Callable[[Steps], None],
+    ) -> None:
+        """`start` runs work in slices."""
         self._config = config
         self._timers = timers
-        self._rebalance = ClassicRebalance(config, log, timers)
+        self._rebalance = ClassicRebalance(config, log, timers, start)
         self._join = ClassicJoin(config, timers, self._rebalance, new_id)
 
     # --- Requests

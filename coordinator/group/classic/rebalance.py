@@ -5,7 +5,7 @@ answered. Timers bound each step: the join timer bounds joining, the sync timer 
 a session timer the silence of a member.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from coordinator.group.classic.group import ClassicGroup, InitialDelay
 from coordinator.group.classic.member import ClassicMember
@@ -16,15 +16,23 @@ from coordinator.group.messages import UNKNOWN_MEMBER_ID, JoinResponse, SyncRepl
 from coordinator.group.ports import GROUP_APPEND_ERRORS
 from coordinator.group.timer_keys import TimerKey, TimerKind
 from coordinator.log import Log, OnAppended
+from coordinator.slices import SliceCounter, Steps
 from coordinator.timers import Timers
 from protocol.kafka.errors import ErrorCode
 
 NOBODY_JOINED_PAUSE_MS = 1_000
 """The shortest wait for late static members when no other member is left. Their own rebalance timeout may be 0."""
 
+ANSWER_UNITS = 4
+"""To answer a member."""
+_OF_GENERATION = (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
+"""States in which the members of a generation have joined."""
+
 
 class ClassicRebalance:
-    def __init__(self, config: GroupConfig, log: Log, timers: Timers[TimerKey]) -> None:
+    def __init__(self, config: GroupConfig, log: Log, timers: Timers[TimerKey], start: Callable[[Steps], None]) -> None:
+        """`start` runs work in slices."""
+        self._start = start
         self._config = config
         self._log = log
         self._timers = timers
@@ -45,7 +53,7 @@ class ClassicRebalance:
     def remove_member(self, group: ClassicGroup, member: ClassicMember, now_ms: int) -> None:
         """The member left or was silent for too long; the other members rebalance."""
         self.drop_member(group, member)
-        if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
+        if group.state in _OF_GENERATION:
             self.prepare(group, now_ms)
         else:
             self.complete_join_if_ready(group, now_ms)
@@ -66,7 +74,9 @@ class ClassicRebalance:
     def prepare(self, group: ClassicGroup, now_ms: int) -> None:
         """Start the join phase; members that wait for an assignment must join again."""
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
-            self._end_sync(group, {}, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
+            self._end_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
+        if group.state is ClassicGroupState.STABLE:
+            self._answer_rest(group, now_ms)
         group.pending_sync.clear()
         self._timers.cancel(TimerKey(TimerKind.SYNC, group.group_id))
         timeout_ms = group.rebalance_timeout_ms
@@ -112,12 +122,28 @@ class ClassicRebalance:
             self._announce_generation(group, now_ms)
 
     def _announce_generation(self, group: ClassicGroup, now_ms: int) -> None:
-        for member in group.members.values():
-            group.answer_join(member, group.join_response(member.member_id))
-            self.restart_session(group, member, now_ms)
-            member.is_new = False
-            group.pending_sync.add(member.member_id)
+        group.pending_sync.update(group.members)
         self._timers.set(TimerKey(TimerKind.SYNC, group.group_id), now_ms + group.rebalance_timeout_ms)
+        self._take(self._answer_joins(group, now_ms))
+
+    def _take(self, answers: Steps) -> None:
+        """The first slice now."""
+        for _ in answers:
+            self._start(answers)
+            return
+
+    def _answer_joins(self, group: ClassicGroup, now_ms: int) -> Steps:
+        """In slices: they may be thousands. Who is not answered yet when the next rebalance begins takes part in it."""
+        generation, counter = group.generation, SliceCounter()
+        for member, reply in [(member, member.join_reply) for member in group.members.values()]:
+            if group.generation != generation or group.state not in _OF_GENERATION:
+                return
+            if group.members.get(member.member_id) is member and member.join_reply is reply:
+                group.answer_join(member, group.join_response(member.member_id))
+                self.restart_session(group, member, now_ms)
+                member.is_new = False
+                if counter.is_full(ANSWER_UNITS):
+                    yield
 
     # --- Sending the assignment
 
@@ -148,10 +174,13 @@ class ClassicRebalance:
         def on_stored(error: ErrorCode, now_ms: int) -> None:
             if group.state is not ClassicGroupState.COMPLETING_REBALANCE or group.generation != generation:
                 return
-            self._end_sync(group, complete, GROUP_APPEND_ERRORS.get(error, error), now_ms)
             if error is ErrorCode.NONE:
+                group.stores_assignment = False
+                group.assign(complete)
                 group.transition_to(ClassicGroupState.STABLE, now_ms)
+                self._take(self._answer_syncs(group, now_ms))
             else:
+                self._end_sync(group, GROUP_APPEND_ERRORS.get(error, error), now_ms)
                 self.prepare(group, now_ms)
 
         self.store(group, complete, on_stored)
@@ -163,20 +192,34 @@ class ClassicRebalance:
         else:
             self._log.append([group_record(group, assignments)], on_stored)
 
-    def _end_sync(self, group: ClassicGroup, assignments: Mapping[str, bytes], error: ErrorCode, now_ms: int) -> None:
-        group.stores_assignment = False
-        group.assign(assignments)
+    def _answer_syncs(self, group: ClassicGroup, now_ms: int) -> Steps:
+        """In slices, as long as the group is stable."""
+        generation, counter = group.generation, SliceCounter()
+        for member in [*group.members.values()]:
+            if group.generation != generation or group.state is not ClassicGroupState.STABLE:
+                return
+            if group.answer_sync(member, group.sync_response(member)):
+                self.restart_session(group, member, now_ms)
+                if counter.is_full(ANSWER_UNITS):
+                    yield
+
+    def _answer_rest(self, group: ClassicGroup, now_ms: int) -> None:
+        """The next rebalance begins before all members have got their assignment. It is theirs nevertheless."""
         for member in group.members.values():
-            ok = error is ErrorCode.NONE
-            if group.answer_sync(member, group.sync_response(member) if ok else SyncResponse(error)):
+            if group.answer_sync(member, group.sync_response(member)):
+                self.restart_session(group, member, now_ms)
+
+    def _end_sync(self, group: ClassicGroup, error: ErrorCode, now_ms: int) -> None:
+        """There is no assignment."""
+        group.stores_assignment = False
+        group.assign({})
+        for member in group.members.values():
+            if group.answer_sync(member, SyncResponse(error)):
                 self.restart_session(group, member, now_ms)
 
     def on_sync_timeout(self, group: ClassicGroup, now_ms: int) -> None:
         """Members that sent no SyncGroup are removed."""
-        if (
-            group.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE)
-            or not group.pending_sync
-        ):
+        if group.state not in _OF_GENERATION or not group.pending_sync:
             return
         for member_id in list(group.pending_sync):
             self.drop_member(group, group.members[member_id])

@@ -163,5 +163,3 @@ def test_records_that_the_log_has_not_yet_get_tombstones_before_that_of_the_grou
     assert len(reloaded(h).coordinator.describe_group("g").members) == SIZE
     tombstones = [key for key, value in h.log.durable if value is None]
     assert Record(tombstones[-1], None) == [*ConsumerGroup("g", h.log).tombstones()][-1]
-
-
