@@ -31,13 +31,15 @@ def begun(steps: Steps) -> Steps:
 class SliceCounter:
     """Counts the units of work of a slice."""
 
-    def __init__(self) -> None:
+    def __init__(self, times: int = 1) -> None:
+        """`times`: the slices are as many times as large, because clients wait for the work."""
+        self._most = times * SLICE_UNITS
         self._units = 0
 
     def is_full(self, units: int) -> bool:
         """Whether the slice is full after these `units`; then the next one begins."""
         self._units += units
-        if self._units < SLICE_UNITS:
+        if self._units < self._most:
             return False
         self._units = 0
         return True

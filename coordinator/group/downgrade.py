@@ -14,7 +14,7 @@ from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.classic.member import ClassicMember
 from coordinator.group.classic.states import ClassicGroupState
 from coordinator.group.classic.stored_group import group_record
-from coordinator.group.consumer.assignment import to_assignment
+from coordinator.group.consumer.assignment import CHANGE_SLICES, to_assignment
 from coordinator.group.consumer.classic_members import encoded_assignment
 from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.member import ConsumerMember
@@ -27,7 +27,7 @@ AT_ONCE = 500
 """The members of a group that is converted at once: some 12 ms of work."""
 MEMBER_UNITS = 30
 """The work for a member, besides that for its partitions."""
-PART_RECORDS = 300
+PART_RECORDS = 1_000
 """Tombstones in one append, which are a slice of the work."""
 TIMER_UNITS = 3
 """To cancel the timers of a member."""
@@ -35,7 +35,7 @@ TIMER_UNITS = 3
 
 def to_classic_group(group: ConsumerGroup, now_ms: int) -> Generator[None, None, ClassicGroup]:
     """The group's own target may differ. Each step is a slice of the work; the group must not change in between."""
-    counter = SliceCounter()
+    counter = SliceCounter(CHANGE_SLICES)
     made = ClassicGroup(group.group_id, now_ms)
     made.offsets = group.offsets
     made.generation = group.epoch
@@ -112,7 +112,7 @@ class Downgrades:
         return True
 
     def _steps(self, group: ConsumerGroup, now_ms: int, conversion: Conversion) -> Steps:
-        is_written, counter = False, SliceCounter()
+        is_written, counter = False, SliceCounter(CHANGE_SLICES)
         try:
             made = yield from to_classic_group(group, now_ms)
             record = _record(made)

@@ -86,7 +86,7 @@ class Membership:
     # --- The classic protocol
 
     def join(self, request: JoinRequest, now_ms: int, reply: JoinReply) -> None:
-        if request.group_id in self._busy:
+        if self._is_busy(request.group_id, request.member_id, now_ms):
             reply(JoinResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, request.member_id))
             return
         group = self._groups.get(request.group_id)
@@ -122,7 +122,7 @@ class Membership:
         if group is None:
             reply(SyncResponse(ErrorCode.UNKNOWN_MEMBER_ID))
             return
-        if request.group_id in self._busy:
+        if self._is_busy(request.group_id, request.member_id, now_ms):
             reply(SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS))
             return
         growth_bytes = group.assigned_growth(request) if isinstance(group, ClassicGroup) else 0
@@ -136,8 +136,7 @@ class Membership:
         group = self._groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if isinstance(group, ConsumerGroup) and request.group_id in self._busy:
-            self._consumer.stays(group, request.member_id, now_ms)
+        if self._is_busy(request.group_id, request.member_id, now_ms):
             return ErrorCode.NONE
         return self._protocols[group.type].heartbeat(group, request, now_ms)
 
@@ -183,10 +182,10 @@ class Membership:
 
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply) -> None:
         """Raises RefusedError."""
-        old = self._groups.get(request.group_id)
-        if isinstance(old, ConsumerGroup) and request.group_id in self._busy:
-            self._heartbeat_while_busy(old, request, now_ms, reply)
+        if self._is_busy(request.group_id, request.member_id, now_ms):
+            self._heartbeat_while_busy(request, reply)
             return
+        old = self._groups.get(request.group_id)
         group = self._consumer_group(request, now_ms)
         growth_bytes = 0 if group is old else NAME_BYTES * group.named_count  # of an upgrade: the rest is no more
         if request.subscribed_topic_names is not None:
@@ -206,12 +205,17 @@ class Membership:
         if group.members and not group.is_dead:  # A new group whose first member was refused is not kept.
             self._install(group, now_ms)
 
-    def _heartbeat_while_busy(
-        self, group: ConsumerGroup, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply
-    ) -> None:
+    def _is_busy(self, group_id: str, member_id: str, now_ms: int) -> bool:
+        """Whether the group changes in slices. Its member cannot do what it asks for, but it is alive."""
+        group = self._groups.get(group_id)
+        if group_id not in self._busy or not isinstance(group, ConsumerGroup):
+            return False
+        self._consumer.stays(group, member_id, now_ms)
+        return True
+
+    def _heartbeat_while_busy(self, request: ConsumerHeartbeatRequest, reply: ConsumerHeartbeatReply) -> None:
         """Raises RefusedError."""
         if not leaves(request):
-            self._consumer.stays(group, request.member_id, now_ms)
             raise RefusedError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The group is changing.")
 
         def leave(now_ms: int) -> None:

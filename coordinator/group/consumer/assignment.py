@@ -13,6 +13,11 @@ Assignment = Mapping[TopicId, AbstractSet[int]]
 """A topic in the map has at least one partition."""
 
 
+CHANGE_SLICES = 5
+"""A change of a large group is made in slices of some milliseconds: members wait for it, and a turn of the event loop
+may take longer than a slice."""
+
+
 class TopicInfo(NamedTuple):
     topic_id: TopicId
     partition_count: int

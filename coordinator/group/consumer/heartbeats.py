@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
 
-from coordinator.group.consumer.assignment import Assignment, Assignor, TopicInfo, to_value
+from coordinator.group.consumer.assignment import CHANGE_SLICES, Assignment, Assignor, TopicInfo, to_value
 from coordinator.group.consumer.group import DEFAULT_ASSIGNOR, Change, ConsumerGroup, Resolved
 from coordinator.group.consumer.member import (
     JOIN_EPOCH,
@@ -65,6 +65,9 @@ Downgrade = Callable[
 """(group, leaving member, now, on durable, otherwise): whether the group becomes a classic one without the member. That
 of a large group takes some time; if it fails, `otherwise` is called with the current time."""
 
+MANY_TOPICS = 1_000
+"""A change of the target of a member with more is two steps."""
+
 TOPIC_UNITS = 3
 """To record a topic of a member's target."""
 
@@ -84,7 +87,12 @@ class Changes:
         self.records: list[Record] = []
 
     def make(self, key: Any, value: Any | None) -> None:
+        last_of(self.make_in_steps(key, value))
+
+    def make_in_steps(self, key: Any, value: Any | None) -> Steps:
+        """For what may have tens of thousands of topics."""
         self.records.append(encode_record(key, value))
+        yield
         self.group.apply(Change(key, value))
 
 
@@ -227,7 +235,7 @@ class ConsumerHeartbeats:
 
     def _update_topics(self, changes: Changes, rights: Rights | None) -> Generator[None, None, bool]:
         """Unknown topics stay as they were, and are looked up at the next heartbeat again."""
-        group, counter = changes.group, SliceCounter()
+        group, counter = changes.group, SliceCounter(CHANGE_SLICES)
         before = dict(group.matches)
         group.topics_are_current = True  # unless some change between two steps
         is_current = yield from self._update_matches(changes, rights)
@@ -246,7 +254,9 @@ class ConsumerHeartbeats:
             return is_new
         values = [TopicMetadata(topic.topic_id, name, topic.partition_count) for name, topic in topics.items()]
         yield
-        changes.make(ConsumerGroupPartitionMetadataKey(group.group_id), ConsumerGroupPartitionMetadataValue(values))
+        yield from changes.make_in_steps(
+            ConsumerGroupPartitionMetadataKey(group.group_id), ConsumerGroupPartitionMetadataValue(values)
+        )
         return True
 
     def _update_matches(self, changes: Changes, rights: Rights | None) -> Generator[None, None, bool]:
@@ -271,7 +281,7 @@ class ConsumerHeartbeats:
         return are_all
 
     def _update_target(self, changes: Changes) -> Steps:
-        group, counter = changes.group, SliceCounter()
+        group, counter = changes.group, SliceCounter(CHANGE_SLICES)
         assign = ASSIGNORS.get(group.assignor(), ASSIGNORS[DEFAULT_ASSIGNOR])
         counts = {topic.topic_id: topic.partition_count for topic in group.topics.values()}
         specs = group.member_specs()
@@ -280,7 +290,11 @@ class ConsumerHeartbeats:
         for member_id, assignment in assigned.items():
             if group.target.get(member_id) != assignment:
                 key = ConsumerGroupTargetAssignmentMemberKey(group.group_id, member_id)
-                changes.make(key, ConsumerGroupTargetAssignmentMemberValue(to_value(assignment)))
+                change = changes.make_in_steps(key, ConsumerGroupTargetAssignmentMemberValue(to_value(assignment)))
+                if len(assignment) > MANY_TOPICS:
+                    yield from change
+                else:
+                    last_of(change)
             if counter.is_full(1 + TOPIC_UNITS * len(assignment)):
                 yield
         changes.make(
@@ -294,7 +308,9 @@ class ConsumerHeartbeats:
         after = reconcile(member, target, group.target_epoch, reported, group.holders.is_taken)
         if after != member:
             yield
-            changes.make(ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member.member_id), after.current())
+            yield from changes.make_in_steps(
+                ConsumerGroupCurrentMemberAssignmentKey(group.group_id, member.member_id), after.current()
+            )
             self._timers.await_revocation(group, after, now_ms)
 
     # --- Leaving

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 
-from coordinator.group.consumer.assignment import Assignment, MemberSpec, TopicId
+from coordinator.group.consumer.assignment import CHANGE_SLICES, Assignment, MemberSpec, TopicId
 from coordinator.group.consumer.subscribers import subscribers_of
 from coordinator.slices import SliceCounter
 
@@ -16,7 +16,7 @@ from coordinator.slices import SliceCounter
 def assign_range(
     members: Sequence[MemberSpec], partition_counts: Mapping[TopicId, int]
 ) -> Generator[None, None, dict[str, Assignment]]:
-    counter = SliceCounter()
+    counter = SliceCounter(CHANGE_SLICES)
     ordered = sorted(members, key=_order)
     assigned: dict[str, dict[TopicId, set[int]]] = {member.member_id: {} for member in ordered}
     subscribers = subscribers_of(ordered)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from coordinator.group.consumer.assignment import (
+    CHANGE_SLICES,
     Assignment,
     MemberSpec,
     TopicId,
@@ -41,7 +42,7 @@ def assign_uniform(
 ) -> Generator[None, None, dict[str, Assignment]]:
     if not members:
         return {}
-    counter = SliceCounter()
+    counter = SliceCounter(CHANGE_SLICES)
     owned: _Owned = {}
     for member in members:
         owned[member.member_id] = _kept(member, partition_counts)

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from coordinator import slices
+from coordinator.group import downgrade, migration
+from coordinator.group.consumer import group as consumer_group
 from coordinator.group.messages import JoinedMember
 from coordinator.group.subscription import read_assignment, read_subscription, write_assignment
 from protocol.kafka.errors import ErrorCode
@@ -18,11 +21,11 @@ from tests.unit.coordinator.group.group_harness import SESSION_MS, Harness, Park
 
 T_ID = b"t" * 16
 PARTITIONS = range(6)
-SEEDS = [*range(20), 39, 43, 50, 75, 79, 86]
+SEEDS = [*range(20), 23, 39, 43, 50, 75, 79, 82, 86, 183, 271]
 """The last ones have found two readers."""
 LOST = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 REJOIN = (
-    *LOST, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    *LOST, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND,
 )  # fmt: skip
 
 
@@ -97,10 +100,17 @@ class Modern:
         self.h, self.member_id = h, member_id
         self.epoch = 0
         self.owned: list[int] = []
+        self.beating: Parked[Any] | None = None
 
     def step(self) -> None:
-        owned = {T_ID: set(self.owned)} if self.owned else {}
-        answer = self.h.consumer_heartbeat(self.member_id, self.epoch, owned=owned).answer
+        if self.beating is None:
+            owned = {T_ID: set(self.owned)} if self.owned else {}
+            self.beating = self.h.consumer_heartbeat(self.member_id, self.epoch, owned=owned)
+        if not self.beating.answers:
+            return
+        answer, self.beating = self.beating.answer, None
+        if answer.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return
         if answer.error is not ErrorCode.NONE:
             assert answer.error in REJOIN, answer
             self.epoch, self.owned = 0, []
@@ -115,11 +125,27 @@ class Modern:
 
 
 class World:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, in_slices: bool = False) -> None:
+        """`in_slices`: the coordinator and its log do a few steps after each event, and not all that there are."""
         self.random = random.Random(seed)
+        self.in_slices = in_slices
         self.h = Harness()
+        self._slow()
         self.members: list[Classic | Modern] = []
         self.born = 0
+
+    def _slow(self) -> None:
+        h = self.h
+
+        def some_steps() -> None:
+            for _ in range(self.random.randint(0, 8)):
+                if h.coordinator.has_work and (not h.log.waiting or self.random.random() < 0.7):
+                    h.coordinator.work()
+                elif h.log.waiting:
+                    h.log.finish_one(h.now_ms)
+
+        if self.in_slices:
+            setattr(h, "_after", some_steps)  # noqa: B010
 
     def check(self) -> None:
         owned = [number for member in self.members for number in member.owned]
@@ -150,14 +176,19 @@ class World:
         for _ in range(30):
             for member in self.members:
                 member.step()
+            if self.in_slices:  # which take no seconds
+                self.h.finish_all()
             self.h.advance(SESSION_MS // 5)
 
     def take_over(self) -> None:
         """Another coordinator, which has to look up the topics: clients that wait for a response retry."""
         self.h = reloaded(self.h)
+        self._slow()
         self.h.topics.unknown.add("t")
         for member in self.members:
             member.h = self.h
+            if isinstance(member, Modern):
+                member.beating = None
             if isinstance(member, Classic) and (member.join is not None or member.sync is not None):
                 member.join = member.sync = None
                 member.must_join = True
@@ -165,7 +196,20 @@ class World:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_partitions_have_one_reader_and_find_one(seed: int) -> None:
-    world = World(seed)
+    live(World(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_same_in_groups_that_change_in_slices(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_UNITS", 1)
+    monkeypatch.setattr(consumer_group, "FEW_TOPICS", 0)
+    monkeypatch.setattr(downgrade, "AT_ONCE", 0)
+    monkeypatch.setattr(downgrade, "PART_RECORDS", 1)
+    monkeypatch.setattr(migration, "AT_ONCE", 0)
+    live(World(seed, in_slices=True))
+
+
+def live(world: World) -> None:
     for _ in range(150):
         world.happen()
         world.check()
@@ -176,4 +220,6 @@ def test_partitions_have_one_reader_and_find_one(seed: int) -> None:
             member.step()
             world.check()
         world.h.advance(SESSION_MS // 5)
+        if world.in_slices:
+            world.h.finish_all()
     assert sorted(number for member in world.members for number in member.owned) == [*PARTITIONS]
