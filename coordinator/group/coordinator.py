@@ -27,6 +27,7 @@ from coordinator.group.consumer.messages import (
     Topics,
 )
 from coordinator.group.consumer.validation import check_request
+from coordinator.group.downgrade import remove
 from coordinator.group.group import DEAD, Group, GroupSubscription, GroupType, list_groups
 from coordinator.group.loading import Loader, unload
 from coordinator.group.membership import Membership
@@ -113,6 +114,8 @@ class GroupCoordinator:
         """Replay is complete; serve after the last step. Returns deleted offsets whose tombstones the log still has."""
         self._groups.update((yield from self._loader.finish(now_ms)))
         deleted = self._loader.deleted
+        for replaced in self._loader.replaced:
+            yield from remove(replaced, self._log)
         self._loader = Loader(self._log, self._transactions)
         counter = SliceCounter()
         for group in self._groups.values():

@@ -106,7 +106,7 @@ class Downgrades:
         for member_id in group.members:
             self._cancel_timers(group, member_id)
         self._log.append(
-            [*group.tombstones(), record], lambda error, now_ms: conversion.on_stored(error), irrevocable=True
+            [record, *group.tombstones()], lambda error, now_ms: conversion.on_stored(error), irrevocable=True
         )
         conversion.on_made(made, now_ms)
         return True
@@ -121,17 +121,15 @@ class Downgrades:
                 self._log.append([], lambda error, now_ms: self._give_up(group, conversion, now_ms), irrevocable=True)
                 return
             group.writer.close()
-            tombstones = group.tombstones()
-            while some := [*islice(tombstones, PART_RECORDS)]:
-                self._log.append(some, lambda error, now_ms: None, irrevocable=True)
-                yield
+            self._log.append([record], lambda error, now_ms: None, irrevocable=True)
+            yield from remove(group, self._log)
             for member_id in group.members:
                 self._cancel_timers(group, member_id)
                 if counter.is_full(TIMER_UNITS):
                     yield
             is_written = True
             self._log.append(
-                [record], lambda error, now_ms: self._end(group, made, conversion, error, now_ms), irrevocable=True
+                [], lambda error, now_ms: self._end(group, made, conversion, error, now_ms), irrevocable=True
             )
         finally:
             if not is_written:  # the coordinator has resigned
@@ -149,6 +147,15 @@ class Downgrades:
             conversion.on_made(made, now_ms)
         conversion.on_stored(error)
         self._busy.end(group.group_id, now_ms)
+
+
+def remove(group: ConsumerGroup, log: Log) -> Steps:
+    """Writes the tombstones of a group whose classic successor the log has. Until it has all of them, the classic group
+    counts."""
+    tombstones = group.tombstones()
+    while some := [*islice(tombstones, PART_RECORDS)]:
+        log.append(some, lambda error, now_ms: None, irrevocable=True)
+        yield
 
 
 def _record(made: ClassicGroup) -> Record:

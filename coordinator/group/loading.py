@@ -35,6 +35,8 @@ class Loader:
         self._consumer: dict[str, ConsumerGroup] = {}
         self._offsets: dict[str, GroupOffsets] = {}
         self._deleted: set[GroupTopicPartition] = set()
+        self.replaced: list[ConsumerGroup] = []
+        """Groups that have become classic ones: the log lacks some of their tombstones."""
         self._topic_ids: dict[bytes, bytes] = {}
         """One object is shared by all offsets of a topic."""
 
@@ -74,7 +76,9 @@ class Loader:
     def finish(self, now_ms: int) -> Generator[None, None, dict[str, AnyGroup]]:
         """Groups that only ever stored offsets have no record of their own. Each step is a slice of the work.
 
-        If a group changed its protocol and the tombstone of the old group was lost, the group with members counts.
+        If a group changed its protocol and the tombstone of the old group was lost, the group with members counts. A
+        classic group with members counts in any case: only a consumer group that becomes one is written before the
+        tombstones of the other.
         """
         groups: dict[str, AnyGroup] = {}
         counter = SliceCounter()
@@ -83,7 +87,10 @@ class Loader:
             if counter.is_full(1 + len(value.members)):
                 yield
         for group_id, group in self._consumer.items():
-            if group_id not in groups or group.members:
+            classic = groups.get(group_id)
+            if classic is not None and classic.members:
+                self.replaced.append(group)
+            elif classic is None or group.members:
                 groups[group_id] = group
         for group_id, offsets in self._offsets.items():
             if offsets:

@@ -73,7 +73,7 @@ def test_it_goes_on_in_slices() -> None:
         assert h.coordinator.describe_group("g").state == "Dead", "it is still a consumer group"
         assert (heartbeat(h, members[0]), join(h, members[0]).answer.error) == (ErrorCode.NONE, LATER)
         assert send(h, "n", 0).answer.error is LATER
-    assert steps > 2 * SIZE and max(records) <= 3
+    assert steps > 2 * SIZE and max(records) <= 4
     assert not left.answers
     h.finish_all()
     assert left.answer.error is ErrorCode.NONE
@@ -150,6 +150,31 @@ def test_a_coordinator_that_resigns_meanwhile_answers(steps: int) -> None:
     h.coordinator.resign(h.now_ms)
     h.finish_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert left.answer.error is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_log_that_ends_in_the_midst_of_it_has_all_members() -> None:
+    """What is left of the consumer group does not come back later."""
+    h = Harness()
+    members = with_a_consumer(h)
+    before = len(h.log.durable)
+    leave(h)
+    h.finish_all()
+    everything = [*h.log.durable]
+    for end in range(before, len(everything)):
+        cut = Harness()
+        cut.log.durable = everything[:end]
+        loaded = reloaded(cut)
+        loaded.finish_all()
+        described = loaded.coordinator.describe_group("g").members
+        if end == before:
+            assert len(loaded.coordinator.describe_consumer_group("g").members) == SIZE + 1
+            continue
+        assert [member.member_id for member in described] == members
+        for member in members:
+            loaded.leave(member)
+        loaded.finish_all()
+        again = reloaded(loaded).coordinator
+        assert not again.describe_group("g").members and not again.describe_consumer_group("g").members
 
 
 def test_records_that_the_log_has_not_yet_get_tombstones_before_that_of_the_group() -> None:
