@@ -5,7 +5,7 @@ generation. Of a large group, that takes several steps. Its members change nothi
 coordinator that loads.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ from coordinator.group.consumer.assignment import CHANGE_SLICES, to_assignment
 from coordinator.group.consumer.classic_members import encoded_assignment
 from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.member import ConsumerMember
+from coordinator.group.records.codec import encode_record
+from coordinator.group.records.group_metadata import GroupMetadataKey
 from coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from coordinator.log import Log, Record
 from coordinator.slices import SliceCounter, Steps, begun, last_of
@@ -106,7 +108,7 @@ class Downgrades:
         for member_id in group.members:
             self._cancel_timers(group, member_id)
         self._log.append(
-            [record, *group.tombstones()], lambda error, now_ms: conversion.on_stored(error), irrevocable=True
+            [record, *_tombstones(group)], lambda error, now_ms: conversion.on_stored(error), irrevocable=True
         )
         conversion.on_made(made, now_ms)
         return True
@@ -152,10 +154,16 @@ class Downgrades:
 def remove(group: ConsumerGroup, log: Log) -> Steps:
     """Writes the tombstones of a group whose classic successor the log has. Until it has all of them, the classic group
     counts."""
-    tombstones = group.tombstones()
+    tombstones = _tombstones(group)
     while some := [*islice(tombstones, PART_RECORDS)]:
         log.append(some, lambda error, now_ms: None, irrevocable=True)
         yield
+
+
+def _tombstones(group: ConsumerGroup) -> Iterator[Record]:
+    """Without that of the classic group, which may be in flight since that one became this group."""
+    classic = encode_record(GroupMetadataKey(group.group_id), None)
+    return (record for record in group.tombstones() if record != classic)
 
 
 def _record(made: ClassicGroup) -> Record:

@@ -36,7 +36,7 @@ class Loader:
         self._offsets: dict[str, GroupOffsets] = {}
         self._deleted: set[GroupTopicPartition] = set()
         self.replaced: list[ConsumerGroup] = []
-        """Groups that have become classic ones: the log lacks some of their tombstones."""
+        """Consumer groups of which the log has a part: the classic group counts."""
         self._topic_ids: dict[bytes, bytes] = {}
         """One object is shared by all offsets of a topic."""
 
@@ -76,9 +76,9 @@ class Loader:
     def finish(self, now_ms: int) -> Generator[None, None, dict[str, AnyGroup]]:
         """Groups that only ever stored offsets have no record of their own. Each step is a slice of the work.
 
-        If a group changed its protocol and the tombstone of the old group was lost, the group with members counts. A
-        classic group with members counts in any case: only a consumer group that becomes one is written before the
-        tombstones of the other.
+        If a group changed its protocol and the tombstone of the old group was lost, the group with members counts. If
+        both have members, one was being converted into the other: the classic group counts, because the log has all of
+        it.
         """
         groups: dict[str, AnyGroup] = {}
         counter = SliceCounter()

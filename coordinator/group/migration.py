@@ -59,7 +59,7 @@ def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> Generato
     ]
     for change in changes:
         made.apply(change)
-    records = [*group.tombstones(), *(encode_record(each.key, each.value) for each in changes)]
+    records = [encode_record(each.key, each.value) for each in changes]
     consumers = yield from _consumers(group, topics, counter)
     owned = yield from _owned(consumers, topics, counter)
     for classic in group.members.values():
@@ -71,7 +71,8 @@ def to_consumer_group(group: ClassicGroup, log: Log, topics: Topics) -> Generato
         records += _records(group_id, member)
         if counter.is_full(3 * MEMBER_UNITS + len(member.assigned) + len(named) // 10):
             yield
-    made.writer.write_with_next(records)
+    # Until the log has the last record, the classic group counts: it has all members.
+    made.writer.write_with_next([*records, *group.tombstones()])
     return made
 
 

@@ -152,6 +152,24 @@ def test_a_coordinator_that_resigns_meanwhile_answers(steps: int) -> None:
     assert left.answer.error is ErrorCode.NOT_COORDINATOR
 
 
+@pytest.mark.parametrize("at_once", [0, SIZE])
+def test_a_group_that_has_just_become_a_consumer_group(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tombstone of the first classic group is in flight, and does not remove the second one."""
+    monkeypatch.setattr(downgrade, "AT_ONCE", at_once)
+    h = Harness()
+    joins = [h.join() for _ in range(3)]
+    h.advance(0)
+    members = [parked.answer.member_id for parked in joins]
+    for member in members:
+        h.sync(member, 1, dict.fromkeys(members, b""))
+    h.auto = False
+    send(h, "m", 0)
+    leave(h)
+    h.finish_all()
+    for each in (h, reloaded(h)):
+        assert [member.member_id for member in each.coordinator.describe_group("g").members] == members
+
+
 def test_a_log_that_ends_in_the_midst_of_it_has_all_members() -> None:
     """What is left of the consumer group does not come back later."""
     h = Harness()

@@ -112,6 +112,23 @@ def test_a_group_that_cannot_be_converted_is_refused_in_the_end() -> None:
         assert join(h) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_a_log_that_ends_while_it_is_written_has_all_members() -> None:
+    h = Harness()
+    members = stable(h)
+    before = len(h.log.durable)
+    join(h)
+    steps(h)
+    join(h)
+    everything = [*h.log.durable]
+    for end in range(before, len(everything) + 1):
+        cut = Harness()
+        cut.log.durable = everything[:end]
+        coordinator = reloaded(cut).coordinator
+        classic = [each.member_id for each in coordinator.describe_group("g").members]
+        consumers = [each.member_id for each in coordinator.describe_consumer_group("g").members]
+        assert (classic or [*filter("m".__ne__, consumers)]) == members
+
+
 def test_what_nobody_comes_back_for_makes_room_for_another_group() -> None:
     h = Harness()
     for group in ("g", "another"):
