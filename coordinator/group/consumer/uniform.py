@@ -17,7 +17,6 @@ from coordinator.group.consumer.assignment import (
     MemberSpec,
     TopicId,
     TopicIdPartition,
-    partitions_of,
     to_assignment,
 )
 from coordinator.group.consumer.subscribers import Subscribers, subscribers_of
@@ -67,8 +66,10 @@ def assign_uniform(
 def _kept(member: MemberSpec, partition_counts: Mapping[TopicId, int]) -> list[TopicIdPartition]:
     return [
         (topic_id, partition)
-        for topic_id, partition in sorted(partitions_of(member.owned))
-        if topic_id in member.topics and partition < partition_counts.get(topic_id, 0)
+        for topic_id in sorted(member.owned)
+        if topic_id in member.topics
+        for partition in sorted(member.owned[topic_id])
+        if partition < partition_counts.get(topic_id, 0)
     ]
 
 
