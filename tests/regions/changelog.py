@@ -87,3 +87,8 @@ def check_left(lab: Lab, region: str, topic: str, writers: list[Changelog]) -> i
             assert key == SHARED or left.get(key) in values, f"{region} has {left.get(key)!r} of {key!r}, not {values}"
     assert SHARED in left, f"{region} has lost the key that all write"
     return len(pairs) - len(left)
+
+
+def compacted_entries(lab: Lab, region: str, topic: str) -> int:
+    found: int = lab.internal_stats(region, topic)["compactedLedger"]["entries"]
+    return found
