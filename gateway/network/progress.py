@@ -24,7 +24,7 @@ class Progress:
     def __init__(self) -> None:
         self._number = 0
         """Of the request."""
-        self._before = self._recently = _Mark(0.0, 0)
+        self._before = self._recently = _NOTHING
         self._is_read, self._paused_s = True, 0.0
 
     def pause(self, now_s: float) -> None:
@@ -69,6 +69,9 @@ class _Mark(NamedTuple):
     def rest_s(self, now: _Mark, rest_bytes: int, uncounted_bytes: int = 0) -> float:
         """The time for the rest, as fast as it came from this mark on."""
         return rest_bytes * (now.at_s - self.at_s) / max(1, now.size_bytes - self.size_bytes + uncounted_bytes)
+
+
+_NOTHING = _Mark(0.0, 0)
 
 
 def waits_for_client(pipeline: Pipeline, receiver: FrameReceiver, transport: asyncio.Transport) -> bool:
