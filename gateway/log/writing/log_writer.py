@@ -144,7 +144,7 @@ class LogWriter:
         self._queue(PendingBatch(data, 1, None, done, messages, is_transactional=True, leased=True), now_s)
 
     async def append_gap(self, data: memoryview, count: int, entry: EncodedEntry, *, is_removal: bool) -> None:
-        """Append the leader's messages that are no records, and wait until they are written. ``data`` takes their place.
+        """Append the leader's messages that are no records, ``data`` in their place. Returns when they are written.
 
         Raises PulsarError, and KafkaError.
         """
