@@ -82,6 +82,8 @@ class KafkaServer:
         self._unread: dict[KafkaConnection, tuple[Unread, int]] = {}
         """The unread answers of each connection: the counters of its cluster, and its number of bytes."""
         self._unread_bytes = 0
+        self._given_up: set[KafkaConnection] = set()
+        """They will be closed in the next turn of the event loop."""
         self._connections: set[KafkaConnection] = set()
         self._exhausted = asyncio.Event()
         """Memory for requests was exhausted since requests were looked at."""
@@ -196,6 +198,8 @@ class KafkaServer:
     def unread_changed(self, connection: KafkaConnection, size_bytes: int) -> None:
         """Set the size of a connection's answers that its client has not read. Above the budget, the connections that
         have held answers for the longest time are closed."""
+        if connection in self._given_up:  # it would count again, and another one would be closed for it
+            return
         unread, before = self._unread.get(connection) or (connection.cluster.unread, 0)
         self._count_unread(unread, size_bytes - before)
         if size_bytes:
@@ -210,6 +214,7 @@ class KafkaServer:
     def _give_up(self, connection: KafkaConnection) -> None:
         unread, size_bytes = self._unread.pop(connection)
         self._count_unread(unread, -size_bytes)
+        self._given_up.add(connection)
         asyncio.get_running_loop().call_soon(connection.abort, "responses are not read")
 
     def _count_unread(self, unread: Unread, size_bytes: int) -> None:
@@ -247,6 +252,7 @@ class KafkaServer:
 
     def closed(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)
+        self._given_up.discard(connection)
         self._of_peers -= connection.listener.name == FORWARDING_LISTENER
         self.metrics.connections.set(len(self._connections))
 

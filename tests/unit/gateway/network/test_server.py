@@ -317,6 +317,23 @@ async def test_who_is_told_that_memory_is_exhausted_is_told_in_slices(monkeypatc
         client.lose()
 
 
+async def test_who_is_given_up_does_not_count_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep may come to it before it is closed."""
+    server, dispatcher = server_of(unread_budget_bytes=20 * MIB)
+    unread, clients = dispatcher.own.cluster.unread, [Client(server) for _ in range(3)]
+    for client in clients:
+        client.connection.last_activity -= 100
+        monkeypatch.setattr(client.transport, "get_write_buffer_size", lambda: 10_000_000)
+        monkeypatch.setattr(client.transport, "abort", client.lose)
+    for client in (*clients, *clients):
+        server._count_silent(client.connection, asyncio.get_running_loop().time())
+    await let_callbacks_run()
+    assert [client.lost for client in clients] == [True, False, False] and unread.size_bytes == 20_000_000
+    for client in clients:
+        client.lose()
+    assert unread.size_bytes == 0 and not server._given_up
+
+
 async def test_small_answers_that_are_not_read_count_when_their_clients_send_nothing_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
