@@ -199,16 +199,14 @@ class PartitionLog:
         await self._append_gap(len(compaction_keys), encode_removals(compaction_keys), is_removal=True)
 
     async def append_checkpoint(self) -> None:
-        """Append an entry for the sake of its checkpoint, and wait until it is written. Raises as ``append_removals``.
-        """
+        """Append an entry for the sake of its checkpoint. Waits and raises as ``append_removals``."""
         self.transactions.prefix.checkpoints.want()
         await self._append_gap(1, encode_no_record(), is_removal=False)
 
     async def _append_gap(self, count: int, entry: EncodedEntry, *, is_removal: bool) -> None:
-        data = memoryview(gap_batch(0, count))
         await self.writer.wait_until_ready()
         self._check_open()
-        await self.writer.append_gap(data, count, entry, is_removal=is_removal)
+        await self.writer.append_gap(memoryview(gap_batch(0, count)), count, entry, is_removal=is_removal)
 
     def _check_open(self) -> None:
         if self.closed:

@@ -1,7 +1,6 @@
 """Work on all groups is done in slices. The test counts the work of a step, not its time."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -13,11 +12,7 @@ from coordinator.group.classic.protocol import ClassicProtocol
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest
 from coordinator.group.messages import (
     DeleteOffsetsResponse,
-    JoinRequest,
-    JoinResponse,
     OffsetToCommit,
-    SyncRequest,
-    SyncResponse,
 )
 from coordinator.group.offsets import commands, pending_offsets
 from coordinator.group.offsets import group_offsets as offsets
@@ -218,94 +213,6 @@ def test_a_coordinator_that_resigns_lets_go_of_its_groups_little_by_little() -> 
     h.coordinator.resign(h.now_ms)
     assert h.coordinator.group_ids() == []
     assert len([*records_by_step(h)]) >= GROUPS // SLICE
-
-
-def joining_again(h: Harness, members: Sequence[str], metadata: bytes) -> list[Parked[JoinResponse]]:
-    """Without further work of the coordinator."""
-    joins: list[Parked[JoinResponse]] = []
-    for member_id in members:
-        joins.append(Parked())
-        request = JoinRequest(
-            "g", member_id, "c", "/127.0.0.1", SESSION_MS, SESSION_MS, "consumer", [("range", metadata)]
-        )
-        h.coordinator.join(request, h.now_ms, joins[-1])
-    return joins
-
-
-def syncing(h: Harness, members: Sequence[str], generation: int) -> list[Parked[SyncResponse]]:
-    syncs: list[Parked[SyncResponse]] = []
-    for member_id in members:
-        syncs.append(Parked())
-        assignments = {each: each.encode() for each in members}
-        h.coordinator.sync(SyncRequest("g", generation, member_id, assignments), h.now_ms, syncs[-1])
-    return syncs
-
-
-def answered_by_step(h: Harness, parked: Sequence[Parked[Any]]) -> Iterator[int]:
-    before = 0
-    while True:
-        now = sum(len(each.answers) for each in parked)
-        yield now - before
-        if not h.coordinator.has_work:
-            return
-        before = now
-        h.coordinator.work()
-
-
-def test_a_rebalance_of_a_large_group() -> None:
-    h = Harness()
-    members = h.stable(GROUPS)
-    joins = joining_again(h, members, b"other")
-    assert max(answered_by_step(h, joins)) <= SLICE
-    assert {parked.answer.error for parked in joins} == {ErrorCode.NONE}
-    syncs = syncing(h, members, 2)
-    h.log.finish_one(h.now_ms)
-    assert max(answered_by_step(h, syncs)) <= SLICE
-    assert [parked.answer.assignment for parked in syncs] == [member.encode() for member in members]
-    h.advance(SESSION_MS - 1)
-    assert len(h.coordinator.describe_group("g").members) == GROUPS
-
-
-def test_a_rebalance_that_begins_before_the_last_one_is_answered() -> None:
-    h = Harness()
-    members = h.stable(GROUPS)
-    joins = joining_again(h, members, b"other")
-    h.coordinator.work()
-    waiting = [parked for parked in joins if not parked.answers]
-    assert waiting
-    again = joining_again(h, members[:1], b"another")
-    h.finish_all()
-    assert not any(parked.answers for parked in [*waiting, *again]), "they take part in the next one"
-    answered = [member for member, parked in zip(members, joins, strict=True) if parked not in waiting]
-    again += joining_again(h, answered[1:], b"another")
-    h.finish_all()
-    assert {parked.answer.generation for parked in [*waiting, *again]} == {3}
-
-
-def test_a_rebalance_that_begins_before_all_have_their_assignment() -> None:
-    h = Harness()
-    members = h.stable(GROUPS)
-    joining_again(h, members, b"other")
-    h.finish_all()
-    syncs = syncing(h, members, 2)
-    h.log.finish_one(h.now_ms)
-    assert not all(parked.answers for parked in syncs)
-    joining_again(h, members[:1], b"another")
-    assert [parked.answer.assignment for parked in syncs] == [member.encode() for member in members]
-    h.finish_all()
-
-
-def test_a_coordinator_that_resigns_answers_waiting_members_little_by_little() -> None:
-    h = Harness(replace(CONFIG, initial_rebalance_delay_ms=1_000))
-    joins = [h.join(group=f"g{number % 3}") for number in range(GROUPS)]
-    h.coordinator.resign(h.now_ms)
-    answered = [0, sum(len(parked.answers) for parked in joins)]
-    while h.coordinator.has_work:
-        assert answered[-1] - answered[-2] <= SLICE
-        h.coordinator.work()
-        answered.append(sum(len(parked.answers) for parked in joins))
-    assert {parked.answer.error for parked in joins} == {ErrorCode.NOT_COORDINATOR}
-    assert answered[1] < GROUPS
 
 
 def test_offsets_of_a_deleted_topic_go_though_the_group_changes_its_protocol_meanwhile() -> None:

@@ -3,143 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 from unittest.mock import AsyncMock
-from uuid import UUID
 
 import pytest
 
-from coordinator.fleet.leadership import PartitionRole
-from gateway.coordination.transactions import cleaning, unclean_logs
 from gateway.coordination.transactions.cleaning import AGAIN_S, MAX_AGAIN_S, Cleaning
-from gateway.coordination.transactions.unclean_logs import MAX_OPEN_AFTER_S, OPEN_AFTER_S
-from gateway.log.cleaning.cleaner import Outcome, Rules
+from gateway.log.cleaning.cleaner import Rules
 from gateway.log.cleaning.garbage import SharedKeysError
 from gateway.log.registry import LogRegistry
 from gateway.log.transactions.checkpoint import NO_ENTRY
 from gateway.observability.metrics import Metrics
-from gateway.pulsar.admin.topics import Ledger, StoredEntry
+from gateway.pulsar.admin.topics import Ledger
 from gateway.pulsar.errors import PulsarError, ServiceNotReadyError
 from gateway.pulsar.position import Position
-from gateway.topics.topic import Topic
-from tests.unit.gateway.coordination.transactions.fake_fleet import FakeFleet
-
-
-class Led(FakeFleet):
-    """Leads everything except partition 9."""
-
-    def role(self, topic: str, partition: int) -> PartitionRole:
-        return PartitionRole.ELSEWHERE if partition == 9 else PartitionRole.LEADING
-
-
-class Logs:
-    """Logs of partitions 0 to 2 and 9, each with new entries, behind the ports of the registry and of Pulsar."""
-
-    compacted_to = Position(-1, -1)
-
-    def __init__(self) -> None:
-        self.opened = {("t", number): self._opened(number) for number in (0, 1, 2, 9)}
-        self.topics = self
-        self.shared = SimpleNamespace(resources=SimpleNamespace(admin=self, client=None))
-        self.idle: dict[tuple[str, int], Any] = {}
-        self.reopened: list[int] = []
-        self.open_fails = False
-        self.asked: list[str] = []
-        self.ledgers = [Ledger(1, 10, 1 << 30)]
-        self.properties: dict[str, str] = {}
-
-    def write(self, number: int, ledger: Ledger) -> None:
-        opened = self.opened["t", number]
-        opened.source.last_position = Position(ledger.ledger_id, ledger.entries - 1)
-        opened.end_offset += ledger.entries
-        opened.transactions.last_stable_offset += ledger.entries
-        self.ledgers = [*self.ledgers, ledger]
-
-    @staticmethod
-    def _opened(number: int) -> Any:
-        source = SimpleNamespace(pulsar_topic=f"p{number}", last_position=Position(1, 9))
-        transactions = SimpleNamespace(flagged=True, loaded=True, last_stable_offset=10)
-        return SimpleNamespace(source=source, transactions=transactions, resources=None, end_offset=10)
-
-    def all_open(self) -> list[Any]:
-        return [*self.opened.items()]
-
-    async def open(self, topic: Topic, number: int) -> Any:
-        self.reopened.append(number)
-        if self.open_fails:
-            raise ServiceNotReadyError("not yet")
-        self.opened["t", number] = self.idle.pop(("t", number))
-
-    def close_idle(self, number: int) -> None:
-        self.idle["t", number] = self.opened.pop(("t", number))
-
-    async def managed_ledger_properties(self, topic: str) -> dict[str, str]:
-        return self.properties
-
-    async def entry(self, topic: str, position: Position) -> StoredEntry:
-        """Each has one offset."""
-        before = sum(ledger.entries for ledger in self.ledgers if ledger.ledger_id < position.ledger_id)
-        return StoredEntry(position, before + position.entry_id, 1)
-
-    async def internal_stats(self, topic: str) -> Any:
-        self.asked.append(topic)
-        never = Ledger(-1, -1, -1)
-        return SimpleNamespace(ledgers=self.ledgers, compacted_to=self.compacted_to, compacted_ledger=never)
-
-
-class FakeCleaner:
-    """The cleaner of one log; some fail."""
-
-    errors: dict[str, Exception] = {}
-    cleaned: list[str] = []
-    rules: list[Rules] = []
-    meanwhile: Callable[[], None] | None = None
-    limited_at: Position | None = None
-
-    def __init__(self, partition_log: Any) -> None:
-        self.partition_log = partition_log
-
-    async def clean(self, rules: Rules) -> Outcome:
-        name = self.partition_log.source.pulsar_topic
-        self.rules.append(rules)
-        if name in self.errors:
-            raise self.errors[name]
-        self.cleaned.append(name)
-        if self.meanwhile is not None:
-            self.meanwhile()
-        return Outcome(3, self.limited_at)
+from tests.unit.gateway.coordination.transactions.cleaning_scene import (
+    FakeCleaner,
+    Led,
+    Logs,
+    new_cleaning,
+    new_topic,
+    only,
+    with_fakes,
+)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    found = SimpleNamespace(now_s=0.0)
-    monkeypatch.setattr(cleaning, "LogCleaner", FakeCleaner)
-    for module in (cleaning, unclean_logs):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: found.now_s))
-    FakeCleaner.errors, FakeCleaner.cleaned, FakeCleaner.rules, FakeCleaner.meanwhile = {}, [], [], None
-    FakeCleaner.limited_at = None
-    return found
-
-
-def new_topic(topic_id: int = 1, *, has_compaction_keys: bool = True, has_transactions: bool = True) -> Topic:
-    configs = {"cleanup.policy": "compact", "delete.retention.ms": "7", "min.compaction.lag.ms": "8000"}
-    return Topic(
-        "t", "t", UUID(int=topic_id), 10, True, configs, 0.0, messages_only=True, has_transactions=has_transactions,
-        has_compaction_keys=has_compaction_keys,
-    )  # fmt: skip
-
-
-def new_cleaning(logs: Logs, metrics: Metrics, *, has_compaction_keys: bool = True) -> Cleaning:
-    topic = new_topic(has_compaction_keys=has_compaction_keys)
-    return Cleaning(Led(), cast(LogRegistry, logs), lambda _: topic, AsyncMock(), metrics)
+    return with_fakes(monkeypatch)
 
 
 def uncleanable(metrics: Metrics) -> float | None:
     return metrics.registry.get_sample_value("kafka_gateway_uncleanable_partitions")
-
 
 async def test_what_is_led_here_and_has_new_entries_is_cleaned(clock: SimpleNamespace) -> None:
     logs = Logs()
@@ -180,11 +76,6 @@ async def test_what_arrives_during_a_cleaning_is_not_clean(
         await found.check()
         clock.now_s += 8
     assert FakeCleaner.cleaned == ["p1"] * (1 + is_cleaned_again)
-
-
-def only(logs: Logs, number: int) -> None:
-    for other in {0, 1, 2, 9} - {number}:
-        del logs.opened["t", other]
 
 
 async def test_what_was_too_young_is_cleaned_when_it_is_old_enough(clock: SimpleNamespace) -> None:
@@ -336,85 +227,3 @@ async def test_logs_without_transactions_are_left_alone(clock: SimpleNamespace) 
     await Cleaning(Led(), cast(LogRegistry, logs), lambda _: topic, begin, Metrics()).check()
     begin.assert_not_awaited()
     assert not FakeCleaner.cleaned
-
-
-async def test_what_was_too_young_when_its_log_was_closed_is_cleaned_later(clock: SimpleNamespace) -> None:
-    logs = Logs()
-    only(logs, 1)
-    found = new_cleaning(logs, Metrics())
-    FakeCleaner.limited_at = Position(1, 1)
-    await found.check()
-    logs.close_idle(1)
-    for waited_s in (0.0, OPEN_AFTER_S - 1):
-        clock.now_s += waited_s
-        await found.check()
-        assert not logs.reopened
-    clock.now_s += 1
-    FakeCleaner.limited_at = None
-    await found.check()
-    assert logs.reopened == [1]
-    await found.check()
-    assert FakeCleaner.cleaned == ["p1", "p1"]
-    logs.close_idle(1)
-    for _ in range(3):  # it is clean
-        await found.check()
-        clock.now_s += MAX_OPEN_AFTER_S
-    assert logs.reopened == [1]
-
-
-async def test_what_stays_undecided_is_opened_ever_less_often(clock: SimpleNamespace) -> None:
-    logs = Logs()
-    times: list[float] = []
-    only(logs, 1)
-    found = new_cleaning(logs, Metrics())
-    FakeCleaner.limited_at = Position(1, 1)
-    for _ in range(1_000):
-        await found.check()
-        if len(logs.reopened) > len(times):
-            times.append(clock.now_s)
-        if logs.opened:
-            await found.check()
-            logs.close_idle(1)
-        clock.now_s += 15
-    pauses = [later - earlier for earlier, later in pairwise([0.0, *times])]
-    assert pauses[:4] == pytest.approx([600, 1_200, 2_400, 3_600], abs=60)
-    assert max(pauses) <= MAX_OPEN_AFTER_S + 60
-
-
-async def test_a_log_that_cannot_be_opened_is_tried_again_later(clock: SimpleNamespace) -> None:
-    logs = Logs()
-    only(logs, 1)
-    found = new_cleaning(logs, Metrics())
-    FakeCleaner.limited_at, logs.open_fails = Position(1, 1), True
-    await found.check()
-    logs.close_idle(1)
-    for _ in range(2):
-        await found.check()
-        await found.check()
-        clock.now_s += OPEN_AFTER_S
-    await found.check()
-    assert logs.reopened == [1]
-    clock.now_s += OPEN_AFTER_S
-    await found.check()
-    assert logs.reopened == [1, 1]
-
-
-@pytest.mark.parametrize("is_led", [True, False])
-async def test_a_log_that_others_lead_or_open_is_not_opened(
-    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, is_led: bool
-) -> None:
-    logs = Logs()
-    only(logs, 1)
-    found = new_cleaning(logs, Metrics())
-    FakeCleaner.limited_at = Position(1, 1)
-    await found.check()
-    logs.close_idle(1)
-    await found.check()
-    if is_led:  # a client has opened it
-        logs.opened = {**logs.idle}
-    else:
-        monkeypatch.setattr(Led, "role", lambda *_: PartitionRole.ELSEWHERE)
-    clock.now_s += OPEN_AFTER_S
-    for _ in range(2):
-        await found.check()
-    assert not logs.reopened
