@@ -1,13 +1,10 @@
-"""The aborted transactions of a log in the order of their markers, in 32 bytes each.
-
-There may be tens of thousands in each log, and any number in a log that only other clusters write to.
-"""
+"""The aborted transactions of a log in the order of their markers, in 32 bytes each. There may be tens of thousands."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
@@ -68,7 +65,11 @@ class AbortedList:
                 return
 
 
-def in_order(aborted: Sequence[AbortedTransaction]) -> list[AbortedTransaction]:
-    """Each once, in the order of their beginnings. Two checkpoints may have the same one, the later one in full."""
-    found = {(each.producer_id, each.first_offset): each for each in aborted}
-    return sorted(found.values(), key=attrgetter("first_offset"))
+def in_order(aborted: Iterable[AbortedTransaction]) -> list[AbortedTransaction]:
+    """Each once, in the order of their beginnings."""
+    return sorted(by_beginning(aborted).values(), key=attrgetter("first_offset"))
+
+
+def by_beginning(aborted: Iterable[AbortedTransaction]) -> dict[tuple[int, int], AbortedTransaction]:
+    """By producer and first offset. Two checkpoints may have the same one, the later one in full."""
+    return {(each.producer_id, each.first_offset): each for each in aborted}

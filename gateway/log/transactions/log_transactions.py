@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import structlog
 
 from gateway.background import run_shared
+from gateway.fan_out import Slices
 from gateway.log.bounds.copied_transactions import FROM_THE_START
 from gateway.log.bounds.log_bounds import LogBounds
 from gateway.log.bounds.log_end import LogEnd
@@ -26,7 +28,7 @@ from gateway.log.reading.log_start import LogStart
 from gateway.log.reading.waiters import Waiters
 from gateway.log.resources import Resources
 from gateway.log.shared_run import SharedRun, outcome_of
-from gateway.log.transactions.aborted_list import AbortedTransaction, in_order
+from gateway.log.transactions.aborted_list import AbortedTransaction, by_beginning, in_order
 from gateway.log.transactions.checkpoint import NO_ENTRY, Checkpoint, MalformedCheckpointError
 from gateway.log.transactions.checkpoints import KEPT_EVERY, NextTag, Tag, keep, read_checkpoint
 from gateway.log.transactions.cleaned import CleanedPlace
@@ -140,13 +142,14 @@ class LogTransactions:
 
     async def read_aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """As ``aborted_between``, for any range. Raises PulsarError, KafkaError and TimeoutError."""
-        found: list[AbortedTransaction] = []
+        found, slices = by_beginning(()), Slices()
         while from_offset < to_offset:
+            await slices.pause()  # there may be hundreds of thousands
             await self.prepare_to_read(from_offset)
             upper_offset = min(self.known_to(from_offset), to_offset)
-            found += self.aborted_between(from_offset, upper_offset)
+            found |= by_beginning(self.aborted_between(from_offset, upper_offset))
             from_offset = upper_offset
-        return in_order(found)
+        return sorted(found.values(), key=attrgetter("first_offset"))
 
     def of_producer(self, producer_id: int) -> OpenTransaction | None:
         """The producer's open transaction. Valid only if ``loaded``."""
