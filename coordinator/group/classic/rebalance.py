@@ -123,6 +123,8 @@ class ClassicRebalance:
 
     def _announce_generation(self, group: ClassicGroup, now_ms: int) -> None:
         group.pending_sync.update(group.members)
+        for member in group.members.values():
+            member.is_new = False
         self._timers.set(TimerKey(TimerKind.SYNC, group.group_id), now_ms + group.rebalance_timeout_ms)
         self._take(self._answer_joins(group, now_ms))
 
@@ -141,7 +143,6 @@ class ClassicRebalance:
             if group.members.get(member.member_id) is member and member.join_reply is reply:
                 group.answer_join(member, group.join_response(member.member_id))
                 self.restart_session(group, member, now_ms)
-                member.is_new = False
                 if counter.is_full(ANSWER_UNITS):
                     yield
 

@@ -99,6 +99,29 @@ def test_a_rebalance_that_begins_before_all_have_their_assignment() -> None:
     h.finish_all()
 
 
+def test_members_of_a_generation_stay_when_the_lease_lapses_before_they_are_answered() -> None:
+    """What the leader assigns to them is assigned again when they do not come back."""
+    h = Harness(replace(CONFIG, initial_rebalance_delay_ms=1_000))
+    joins = [h.join() for _ in range(MEMBERS)]
+    while not any(parked.answers for parked in joins):
+        h.now_ms += 1_000
+        h.coordinator.tick(h.now_ms)
+    answered = [parked.answer.member_id for parked in joins if parked.answers]
+    assert 0 < len(answered) < MEMBERS
+    h.coordinator.pause(h.now_ms)
+    h.coordinator.resume(h.now_ms)
+    h.finish_all()
+    assert {parked.answer.error for parked in joins[len(answered) :]} == {ErrorCode.NOT_COORDINATOR}
+    syncing(h, answered, 1)
+    h.finish_all()
+    assert len(h.coordinator.describe_group("g").members) == MEMBERS
+    h.advance(SESSION_MS - 1)
+    assert {h.heartbeat(member, 1) for member in answered} == {ErrorCode.NONE}
+    h.advance(1)
+    assert {h.heartbeat(member, 1) for member in answered} == {ErrorCode.REBALANCE_IN_PROGRESS}
+    assert len(h.coordinator.describe_group("g").members) == len(answered)
+
+
 def test_a_coordinator_that_resigns_answers_waiting_members_little_by_little() -> None:
     h = Harness(replace(CONFIG, initial_rebalance_delay_ms=1_000))
     joins = [h.join(group=f"g{number % 3}") for number in range(MEMBERS)]
