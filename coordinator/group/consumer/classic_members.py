@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from coordinator.group.consumer.assignment import Assignment, TopicInfo, to_assignment
 from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.heartbeats import Changes, ConsumerHeartbeats, Downgrade, successor
+from coordinator.group.consumer.heartbeats import Changes, ConsumerHeartbeats, Downgrade, StepsOfMember, successor
 from coordinator.group.consumer.member import JOIN_EPOCH, ClassicProtocols, ConsumerMember, MemberState
 from coordinator.group.consumer.member_timers import MemberTimers
 from coordinator.group.consumer.messages import Topics
@@ -39,7 +39,6 @@ from coordinator.group.subscription import (
     version_of,
     write_assignment,
 )
-from coordinator.slices import Steps
 from protocol.kafka.errors import ErrorCode
 
 
@@ -62,16 +61,17 @@ class ClassicMembers:
 
     # --- Joining
 
-    def join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> Steps:
+    def join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> StepsOfMember:
         """If there are several steps, the group must not change in between."""
         try:
-            yield from self._join(group, request, now_ms, reply)
+            return (yield from self._join(group, request, now_ms, reply))
         except RefusedError as refused:
             reply(JoinResponse(refused.error, UNKNOWN_MEMBER_ID))
         except MalformedSubscriptionError:
             reply(JoinResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID))
+        return UNKNOWN_MEMBER_ID
 
-    def _join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> Steps:
+    def _join(self, group: ConsumerGroup, request: JoinRequest, now_ms: int, reply: JoinReply) -> StepsOfMember:
         """Raises RefusedError and MalformedSubscriptionError."""
         is_long = len(request.member_id.encode()) > MAX_STRING_BYTES
         if is_long or metadata_bytes(request.protocols) > MAX_MEMBER_BYTES:  # no record can hold it
@@ -82,7 +82,7 @@ class ClassicMembers:
             raise RefusedError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if request.require_member_id and request.member_id == UNKNOWN_MEMBER_ID:
             reply(JoinResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id))
-            return
+            return UNKNOWN_MEMBER_ID
         subscription = read_subscription(request.protocols[0][1])
         check_names(group, member_id, subscription.topics)
         changes, had_others = Changes(group), group.has_consumer_members
@@ -118,6 +118,7 @@ class ClassicMembers:
 
         if not was_last or not self._downgrade(group, None, now_ms, on_durable, stay):
             stay(now_ms)
+        return member_id
 
     def _find(self, group: ConsumerGroup, name: str) -> TopicInfo | None:
         """The group's own record counts until the topic was looked up here: a member would otherwise seem to own

@@ -65,6 +65,9 @@ Downgrade = Callable[
 """(group, leaving member, now, on durable, otherwise): whether the group becomes a classic one without the member. That
 of a large group takes some time; if it fails, `otherwise` is called with the current time."""
 
+StepsOfMember = Generator[None, None, str]
+"""The steps of a member's request. The result is its id; empty if it was refused."""
+
 MANY_TOPICS = 1_000
 """A change of the target of a member with more is two steps."""
 
@@ -108,7 +111,7 @@ class ConsumerHeartbeats:
 
     def heartbeat(
         self, group: ConsumerGroup, request: ConsumerHeartbeatRequest, now_ms: int, reply: ConsumerHeartbeatReply
-    ) -> Steps:
+    ) -> StepsOfMember:
         """The request was validated. The first step raises RefusedError. If there are others, the group must not change
         in between."""
         changes = Changes(group)
@@ -130,6 +133,7 @@ class ConsumerHeartbeats:
         else:
             response = yield from self._follow(changes, request, now_ms)
             group.writer.write(changes.records, on_durable)
+        return response.member_id or ""
 
     # --- Joining and following
 

@@ -6,7 +6,7 @@ from coordinator.group.busy_groups import BusyGroups
 from coordinator.group.config import GroupConfig
 from coordinator.group.consumer.classic_members import ClassicMembers
 from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.heartbeats import ConsumerHeartbeats, Downgrade
+from coordinator.group.consumer.heartbeats import ConsumerHeartbeats, Downgrade, StepsOfMember
 from coordinator.group.consumer.member import MemberState
 from coordinator.group.consumer.member_timers import CONSUMER_TIMERS, MemberTimers
 from coordinator.group.consumer.messages import (
@@ -70,7 +70,7 @@ class ConsumerProtocol(GroupProtocol[ConsumerGroup]):
         steps = self._classic_members.join(group, request, now_ms, reply)
         self._take(group, steps, now_ms, lambda: reply(JoinResponse(ErrorCode.NOT_COORDINATOR, request.member_id)))
 
-    def _take(self, group: ConsumerGroup, steps: Steps, now_ms: int, refuse: Callable[[], None]) -> None:
+    def _take(self, group: ConsumerGroup, steps: StepsOfMember, now_ms: int, refuse: Callable[[], None]) -> None:
         """All steps now, or only the first ones if the group is large."""
         for _ in steps:
             if group.is_large:
@@ -78,20 +78,25 @@ class ConsumerProtocol(GroupProtocol[ConsumerGroup]):
                 self._start(begun(self._rest(group, steps, now_ms, refuse)))
                 return
 
-    def _rest(self, group: ConsumerGroup, steps: Steps, now_ms: int, refuse: Callable[[], None]) -> Steps:
+    def _rest(self, group: ConsumerGroup, steps: StepsOfMember, now_ms: int, refuse: Callable[[], None]) -> Steps:
         is_done = False
         try:
             yield
-            yield from steps
+            member_id = yield from steps
             is_done = True
-            self._log.append([], lambda error, now_ms: self._busy.end(group.group_id, now_ms), irrevocable=True)
+
+            def end(error: ErrorCode, now_ms: int) -> None:
+                self.stays(group, member_id, now_ms)  # It could not send anything since the first step.
+                self._busy.end(group.group_id, now_ms)
+
+            self._log.append([], end, irrevocable=True)
         finally:
             if not is_done:  # the coordinator has resigned
                 refuse()
                 self._busy.end(group.group_id, now_ms)
 
     def stays(self, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
-        """A request of the member is refused while the group is busy."""
+        """A request of the member is refused while the group is busy, or has waited for it."""
         if member_id in group.members:
             self._timers.restart_session(group, member_id, now_ms)
 

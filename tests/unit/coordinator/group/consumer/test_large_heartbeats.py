@@ -7,10 +7,26 @@ import pytest
 from coordinator import slices
 from coordinator.group.consumer import group as consumer_group
 from coordinator.group.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
-from coordinator.group.messages import CommitRequest, HeartbeatRequest, LeaveRequest, LeavingMember, OffsetToCommit
+from coordinator.group.messages import (
+    CommitRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResponse,
+    LeaveRequest,
+    LeavingMember,
+    OffsetToCommit,
+)
 from coordinator.topics import TopicPartition
 from protocol.kafka.errors import ErrorCode
-from tests.unit.coordinator.group.group_harness import CONFIG, REBALANCE_MS, Harness, Parked, reloaded, subscription
+from tests.unit.coordinator.group.group_harness import (
+    CONFIG,
+    REBALANCE_MS,
+    SESSION_MS,
+    Harness,
+    Parked,
+    reloaded,
+    subscription,
+)
 
 NAMES = [f"t{number:02}" for number in range(20)]
 LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -86,12 +102,43 @@ def test_a_member_whose_heartbeats_are_refused_meanwhile_is_alive(h: Harness) ->
     heartbeat(h, "a")
     h.finish_all()
     heartbeat(h, "b")
+    h.finish_all()
+    heartbeat(h, "c")
     h.now_ms += CONFIG.consumer_session_timeout_ms
     assert heartbeat(h, "a", 1).answer.error is LATER
     h.coordinator.tick(h.now_ms)
     h.finish_all()
     h.advance(1_000)
-    assert loads(h).keys() == {"a"}, "b was silent"
+    assert loads(h).keys() == {"a", "c"}, "b was silent"
+
+
+def test_the_session_of_a_member_begins_when_it_is_answered(h: Harness) -> None:
+    joining = heartbeat(h, "a")
+    h.now_ms += CONFIG.consumer_session_timeout_ms
+    h.coordinator.tick(h.now_ms)
+    h.finish_all()
+    assert joining.answer.error is ErrorCode.NONE
+    h.advance(CONFIG.consumer_session_timeout_ms - 1)
+    assert loads(h).keys() == {"a"}
+    h.advance(1)
+    assert not loads(h)
+
+
+def test_the_session_of_a_classic_member_begins_when_it_is_answered(h: Harness) -> None:
+    heartbeat(h, "a")
+    h.finish_all()
+    joining = Parked[JoinResponse]()
+    protocols = [("range", subscription(*NAMES))]
+    request = JoinRequest("g", "", "c", "/127.0.0.1", SESSION_MS, REBALANCE_MS, "consumer", protocols)
+    h.coordinator.join(request, h.now_ms, joining)
+    h.now_ms += SESSION_MS
+    h.coordinator.tick(h.now_ms)
+    h.finish_all()
+    member_id = joining.answer.member_id
+    h.advance(SESSION_MS - 1)
+    assert loads(h).keys() == {"a", member_id}
+    h.advance(1)
+    assert loads(h).keys() == {"a"}
 
 
 def test_a_topic_that_changes_meanwhile_is_seen_by_the_next_heartbeat(h: Harness) -> None:
