@@ -6,6 +6,7 @@ not ask again, and so leaves when the group has changed.
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 
 Later = Callable[[int], object]
 """Called with the current time."""
@@ -33,5 +34,6 @@ class BusyGroups:
         self._works[group_id] -= 1
         if not self._works[group_id]:
             del self._works[group_id]
-            for call in self._later.pop(group_id, ()):
-                call(now_ms)
+            with ExitStack() as calls:  # each is made, even if one before it fails
+                for call in reversed(self._later.pop(group_id, ())):
+                    calls.callback(call, now_ms)

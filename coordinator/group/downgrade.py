@@ -139,16 +139,20 @@ class Downgrades:
                 self._busy.end(group.group_id, now_ms)
 
     def _give_up(self, group: ConsumerGroup, conversion: Conversion, now_ms: int) -> None:
-        conversion.otherwise(now_ms)
-        self._busy.end(group.group_id, now_ms)
+        try:
+            conversion.otherwise(now_ms)
+        finally:
+            self._busy.end(group.group_id, now_ms)
 
     def _end(
         self, group: ConsumerGroup, made: ClassicGroup, conversion: Conversion, error: ErrorCode, now_ms: int
     ) -> None:
-        if error is ErrorCode.NONE:
-            conversion.on_made(made, now_ms)
-        conversion.on_stored(error)
-        self._busy.end(group.group_id, now_ms)
+        try:
+            if error is ErrorCode.NONE:
+                conversion.on_made(made, now_ms)
+            conversion.on_stored(error)
+        finally:
+            self._busy.end(group.group_id, now_ms)
 
 
 def remove(group: ConsumerGroup, log: Log) -> Steps:

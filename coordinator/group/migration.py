@@ -193,18 +193,19 @@ class _Upgrade:
         self._steps = steps
         self._begun_ms = now_ms
         self._result: ConsumerGroup | RefusedError | None = None
+        self._has_ended = False
 
     def steps(self) -> Steps:
-        while not self._is_outdated:
-            try:
+        try:
+            while not self._is_outdated:
                 next(self._steps)
-            except StopIteration as done:
-                self._result = done.value
-                return
-            except RefusedError as refused:
-                self._result = refused
-                return
-            yield
+                yield
+        except StopIteration as done:
+            self._result = done.value
+        except RefusedError as refused:
+            self._result = refused
+        finally:
+            self._has_ended = True
 
     @property
     def _is_outdated(self) -> bool:
@@ -214,8 +215,9 @@ class _Upgrade:
         return self._group is group and not self._is_outdated and self._result is not None
 
     def is_over(self, now_ms: int) -> bool:
-        """Another one may begin: the group has changed, or nobody has come back for the result."""
-        return self._is_outdated or (self._result is not None and now_ms - self._begun_ms >= KEPT_MS)
+        """Another one may begin: the group has changed, nobody has come back for the result, or there is none."""
+        is_kept = self._result is not None and now_ms - self._begun_ms < KEPT_MS
+        return self._is_outdated or (self._has_ended and not is_kept)
 
     def result(self) -> ConsumerGroup:
         """Raises RefusedError."""

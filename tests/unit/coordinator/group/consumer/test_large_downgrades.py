@@ -206,3 +206,18 @@ def test_records_that_the_log_has_not_yet_get_tombstones_before_that_of_the_grou
     assert len(reloaded(h).coordinator.describe_group("g").members) == SIZE
     tombstones = [key for key, value in h.log.durable if value is None]
     assert Record(tombstones[-1], None) == [*ConsumerGroup("g", h.log).tombstones()][-1]
+
+
+def test_a_defect_at_the_end_does_not_keep_the_group_busy() -> None:
+    h = Harness()
+    with_a_consumer(h)
+
+    def fail(response: ConsumerHeartbeatResponse) -> None:
+        raise ZeroDivisionError
+
+    h.coordinator.consumer_heartbeat(ConsumerHeartbeatRequest("g", "m", -1, "c", "/127.0.0.1"), h.now_ms, fail)
+    with pytest.raises(ZeroDivisionError):
+        h.finish_all()
+    assert "g" not in h.coordinator._members._busy
+    h.advance(SESSION_MS)
+    assert not h.coordinator.describe_group("g").members

@@ -146,3 +146,17 @@ def test_what_nobody_comes_back_for_makes_room_for_another_group() -> None:
     assert join(h) is LATER, "its own has made room"
     assert join(h, "another") is ErrorCode.NONE
     h.coordinator.resign(h.now_ms)
+
+
+def test_one_that_fails_in_a_slice_can_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the defect: it does not keep other groups from being converted."""
+    h = Harness()
+    stable(h)
+    assert join(h) is LATER
+    with monkeypatch.context() as defect:
+        defect.delattr(h.topics, "unknown")
+        with pytest.raises(AttributeError):
+            steps(h)
+    assert join(h) is LATER
+    steps(h)
+    assert join(h) is ErrorCode.NONE
