@@ -86,7 +86,7 @@ class LogRegistry:
     ) -> PartitionLog:
         """The log, opened if necessary, before the others if ``urgent``, else in the turn of the client ``whose``.
 
-        Raises PulsarError and KafkaError.
+        Raises PulsarError, KafkaError and TimeoutError.
         """
         key = (topic.name, partition)
         found = self.find(topic.name, partition)

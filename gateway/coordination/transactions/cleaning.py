@@ -131,7 +131,7 @@ class Cleaning:
                 continue
             try:
                 await self._logs.open(topic, key[1])
-            except (KafkaError, PulsarError) as error:
+            except (KafkaError, PulsarError, TimeoutError) as error:
                 log.info("a log to be cleaned was not opened", topic=key[0], partition=key[1], error=repr(error))
                 self._unclean.closed(key, 0)
 

@@ -17,7 +17,6 @@ from gateway.log.cleaning.cleaner import Outcome, Rules
 from gateway.log.registry import LogRegistry
 from gateway.observability.metrics import Metrics
 from gateway.pulsar.admin.topics import Ledger, StoredEntry
-from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position
 from gateway.topics.topic import Topic
 from tests.unit.gateway.coordination.transactions.fake_fleet import FakeFleet
@@ -41,7 +40,7 @@ class Logs:
         self.shared = SimpleNamespace(resources=SimpleNamespace(admin=self, client=None))
         self.idle: dict[tuple[str, int], Any] = {}
         self.reopened: list[int] = []
-        self.open_fails = False
+        self.open_failure: Exception | None = None
         self.asked: list[str] = []
         self.ledgers = [Ledger(1, 10, 1 << 30)]
         self.properties: dict[str, str] = {}
@@ -64,8 +63,8 @@ class Logs:
 
     async def open(self, topic: Topic, number: int) -> Any:
         self.reopened.append(number)
-        if self.open_fails:
-            raise ServiceNotReadyError("not yet")
+        if self.open_failure is not None:
+            raise self.open_failure
         self.opened["t", number] = self.idle.pop(("t", number))
 
     def close_idle(self, number: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 from coordinator.fleet.leadership import PartitionRole
 from gateway.coordination.transactions.unclean_logs import MAX_OPEN_AFTER_S, OPEN_AFTER_S
 from gateway.observability.metrics import Metrics
+from gateway.pulsar.errors import ServiceNotReadyError
 from gateway.pulsar.position import Position
 from tests.unit.gateway.coordination.transactions.cleaning_scene import (
     FakeCleaner,
@@ -69,11 +70,12 @@ async def test_what_stays_undecided_is_opened_ever_less_often(clock: SimpleNames
     assert max(pauses) <= MAX_OPEN_AFTER_S + 60
 
 
-async def test_a_log_that_cannot_be_opened_is_tried_again_later(clock: SimpleNamespace) -> None:
+@pytest.mark.parametrize("failure", [ServiceNotReadyError("not yet"), TimeoutError()])
+async def test_a_log_that_cannot_be_opened_is_tried_again_later(clock: SimpleNamespace, failure: Exception) -> None:
     logs = Logs()
     only(logs, 1)
     found = new_cleaning(logs, Metrics())
-    FakeCleaner.limited_at, logs.open_fails = Position(1, 1), True
+    FakeCleaner.limited_at, logs.open_failure = Position(1, 1), failure
     await found.check()
     logs.close_idle(1)
     for _ in range(2):
