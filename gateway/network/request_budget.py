@@ -152,6 +152,8 @@ class RequestBudget:
         if self._waiting and not self.exhausted:
             self._is_waking = True
             self._wake_soon()
+        elif self._waiting and self._first is None:  # those that were woken do not receive a part of a request
+            self._choose_first()
 
     def _wake_soon(self) -> None:
         asyncio.get_running_loop().call_soon(self._wake_some)

@@ -157,3 +157,22 @@ async def test_the_waiting_ones_are_woken_in_slices_as_long_as_there_is_room(
     assert [connection.reads for connection in waiting] == [True] * 6 + [False]
     budget.released(BUDGET)
     assert waiting[-1].reads
+
+
+async def test_one_request_gets_whole_though_those_that_were_woken_have_used_all_memory_again(
+    budget: RequestBudget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their requests wait for their clients, and the others were not woken yet."""
+    monkeypatch.setattr(request_budget, "WOKEN_AT_ONCE", 2)
+    budget.received(BUDGET)
+    woken, first = [Connection(budget, mid_frame=False) for _ in range(2)], Connection(budget)
+    waiting = [Connection(budget) for _ in range(3)]
+    for connection in (*woken, first, *waiting):
+        connection.regulate_reading()
+    budget.released(BUDGET)
+    assert all(connection.reads for connection in woken)
+    budget.received(BUDGET)
+    for connection in (*woken, first):
+        budget.forget(connection)
+    await asyncio.sleep(0)
+    assert sum(connection.reads for connection in waiting) == 1
