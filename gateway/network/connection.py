@@ -17,7 +17,7 @@ from gateway.network.arrival import TOO_OFTEN, Arrival
 from gateway.network.arrivals import Arrivals
 from gateway.network.host import Host
 from gateway.network.pipeline import Pipeline
-from gateway.network.progress import Progress, waits_for_client
+from gateway.network.progress import Progress, is_behind, waits_for_client
 from gateway.network.request_budget import RECEIVE_S
 from gateway.network.socket_state import has_ended
 from gateway.observability.logs import LINES_PER_S, SparseLog
@@ -276,7 +276,7 @@ class KafkaConnection(Carried):
         transport, pipeline = self._transport, self._pipeline
         if transport is None or transport.is_closing():
             return 0
-        waits = self._progress.is_slow(now_s, self._receiver.part)
+        waits = self._progress.is_slow(now_s, self._receiver.part, lambda: is_behind(transport))
         if self.last_activity < now_s - RECEIVE_S:
             waits = waits or waits_for_client(pipeline, self._receiver, transport)
         return pipeline.memory.request_bytes if waits else 0

@@ -214,6 +214,8 @@ class KafkaServer:
     def _give_up(self, connection: KafkaConnection) -> None:
         unread, size_bytes = self._unread.pop(connection)
         self._count_unread(unread, -size_bytes)
+        if not connection.unread_bytes:  # it has read them since they were counted
+            return
         self._given_up.add(connection)
         asyncio.get_running_loop().call_soon(connection.abort, "responses are not read")
 

@@ -28,13 +28,17 @@ def has_ended(transport: asyncio.Transport) -> bool:
 
 def sends_nothing(transport: asyncio.Transport) -> bool:
     """Nothing has arrived that was not read. False also if it is not known."""
-    if transport.get_extra_info(UNDECRYPTED_BYTES, 0):
-        return False
+    return unread_bytes(transport) == 0
+
+
+def unread_bytes(transport: asyncio.Transport) -> int | None:
+    """What has arrived and was not read: at least so much. None if it is not known."""
+    undecrypted: int = transport.get_extra_info(UNDECRYPTED_BYTES, 0)
     try:
         unread = fcntl.ioctl(_socket(transport).fileno(), termios.FIONREAD, _INT.pack(0))
     except UNSUPPORTED:
-        return False
-    return _INT.unpack(unread) == (0,)
+        return undecrypted or None
+    return undecrypted + int(_INT.unpack(unread)[0])
 
 
 def _socket(transport: asyncio.Transport) -> socket.socket:

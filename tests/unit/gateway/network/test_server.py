@@ -362,3 +362,23 @@ async def test_small_answers_that_are_not_read_count_when_their_clients_send_not
     sweeping.cancel()
     for client in (*clients, busy):
         client.lose()
+
+
+async def test_who_has_read_all_by_now_is_not_closed_for_what_was_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few answers of a client that sends nothing more are counted now and then only."""
+    server, dispatcher = server_of(unread_budget_bytes=20 * MIB)
+    unread, clients = dispatcher.own.cluster.unread, [Client(server) for _ in range(3)]
+    for client in clients:
+        client.connection.last_activity -= 100
+        monkeypatch.setattr(client.transport, "get_write_buffer_size", lambda: 10_000_000)
+        monkeypatch.setattr(client.transport, "abort", client.lose)
+    first, second, third = clients
+    for client in (first, second):
+        server._count_silent(client.connection, asyncio.get_running_loop().time())
+    monkeypatch.setattr(first.transport, "get_write_buffer_size", lambda: 0)
+    server._count_silent(third.connection, asyncio.get_running_loop().time())
+    await let_callbacks_run()
+    assert not any(client.lost for client in clients) and unread.size_bytes == 20_000_000
+    for client in clients:
+        client.lose()
+    assert unread.size_bytes == 0

@@ -127,13 +127,27 @@ def test_only_the_time_in_which_it_is_read_counts() -> None:
 
 
 def test_what_comes_at_a_good_pace_has_its_time() -> None:
-    progress = Progress()
-    assert not progress.is_slow(0, Part(1, 0, 10 * MIB))
-    assert not progress.is_slow(5, Part(1, MIB, 10 * MIB)), "it would take 50 s"
-    assert progress.is_slow(10, Part(1, 2 * MIB, 10 * MIB))
+    progress, slow = Progress(), Progress()
+    for each in (progress, slow):
+        assert not each.is_slow(0, Part(1, 0, 10 * MIB))
+        assert not each.is_slow(5, Part(1, MIB, 10 * MIB)), "it would take 50 s"
+    assert slow.is_slow(10, Part(1, 2 * MIB, 10 * MIB))
+    assert slow.is_slow(11.5, Part(1, 7 * MIB, 10 * MIB)), "as it was found last"
+    assert not slow.is_slow(12, Part(1, 7 * MIB, 10 * MIB)), "it has become quick"
     assert not progress.is_slow(10, Part(1, 5 * MIB, 10 * MIB))
     assert not progress.is_slow(15, Part(1, 6 * MIB, 10 * MIB)), "it is measured anew"
     assert progress.is_slow(20, Part(1, 6 * MIB, 10 * MIB))
+
+
+def test_what_this_gateway_has_not_read_yet_is_no_fault_of_the_client() -> None:
+    """The process may have stood still."""
+    progress, part = Progress(), Part(1, MIB, 10 * MIB)
+    assert not progress.is_slow(0, part)
+    assert not progress.is_slow(5, part, lambda: True)
+    assert not progress.is_slow(6, part, lambda: False), "it is measured anew"
+    assert progress.is_slow(7, part, lambda: False)
+    progress.pause(7)
+    assert progress.is_slow(8, part, lambda: True), "it is not read, so something may always have come"
 
 
 def test_what_stops_after_a_good_beginning_is_slow_soon() -> None:
@@ -151,3 +165,17 @@ def test_a_small_request_of_which_hardly_anything_comes_is_slow_in_the_end() -> 
     assert not progress.is_slow(0, Part(1, 100, 4_000))
     assert not progress.is_slow(9, Part(1, 101, 4_000))
     assert progress.is_slow(10, Part(1, 102, 4_000))
+
+
+async def test_one_that_goes_on_quickly_after_it_stood_still_is_not_given_up(scene: Scene) -> None:
+    """There was memory while it stood still."""
+    client = scene.connect()
+    client.feed(beginning(BUDGET, BUDGET // 2), BUDGET // 2)
+    for _ in range(30):
+        await scene.after(10)
+    for _ in range(2):
+        client.feed(bytes(BUDGET // 5))
+        await scene.after(2)
+    scene.server.requests.received(BUDGET // 2)
+    await scene.after(0)
+    assert not client.lost

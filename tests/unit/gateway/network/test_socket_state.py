@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from gateway.config.limits import MIB
+from gateway.network.progress import BEHIND_BYTES, is_behind
 from gateway.network.request_budget import RECEIVE_S
 from gateway.network.socket_state import has_ended, sends_nothing
 from gateway.transport.carried import UNDECRYPTED_BYTES
@@ -127,3 +128,23 @@ async def test_a_request_whose_rest_does_not_come_is_given_up_while_memory_is_sh
     assert not connection.holds_for_client(now_s + RECEIVE_S), "it has just begun to wait"
     assert connection.holds_for_client(now_s + RECEIVE_S + 1) == (0 if has_sent else 500)
     conversation.lose()
+
+
+async def test_a_client_is_not_slow_while_the_gateway_does_not_read_what_it_sends(
+    ends: Ends,
+) -> None:
+    """The process has stood still, for example."""
+    server, _ = server_of()
+    client = Client(server)
+    client.transport.info["socket"] = ends.ours.info["socket"]
+    client.feed((10 * MIB).to_bytes(4, "big") + bytes(MIB), MIB)
+    now_s = asyncio.get_running_loop().time()
+    assert not client.connection.holds_for_client(now_s)
+    ends.client.sendall(bytes(BEHIND_BYTES - 1))
+    await until(lambda: not sends_nothing(ends.ours))
+    assert client.connection.holds_for_client(now_s + 3)
+    ends.client.sendall(b"x")
+    await until(lambda: is_behind(ends.ours))
+    for later_s in (3, 4):
+        assert not client.connection.holds_for_client(now_s + later_s)
+    client.lose()
