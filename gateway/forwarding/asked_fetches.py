@@ -117,8 +117,8 @@ class AskedFetches:
             task.cancel()
 
     def _forget_for_others(self) -> None:
-        if not self.waiting:
-            self.known = {}
+        if not self.waiting:  # a leader that is being asked may wait for long: the next fetch would need its offsets
+            self.known = {key: self.known[key] for key in self.asked if key in self.known}
 
     def begin(self, waiting: Waiting) -> None:
         """The fetch begins to wait."""

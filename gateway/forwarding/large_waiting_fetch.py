@@ -55,7 +55,7 @@ class LargeWaitingFetch(WaitingFetch):
     async def _follow(self) -> None:
         await self._ask_for_many()
         while not await self._is_complete_now():
-            await self._ask_for_many()
+            await self._ask_for_many(again=True)
             await self._changed.wait()
         answer = await self._made()
         if not self.future.done():
@@ -81,13 +81,16 @@ class LargeWaitingFetch(WaitingFetch):
             return True
         return is_over and (not asked or is_overdue)
 
-    async def _ask_for_many(self) -> None:
+    async def _ask_for_many(self, *, again: bool = False) -> None:
         rest: dict[str | None, tuple[Member | None, list[FetchedPartition]]] = {}
         unknown: set[str | None] = set()
+        is_over = again and self._is_over
         async for parts in in_steps(self._parts):
             for fetched, leader, _ in parts:
                 key = fetched.key
                 if key in self._fetches.asked or key in self._fetches.answered:
+                    continue
+                if is_over and self._fetches.is_known(key):
                     continue
                 incarnation = None if leader is None else leader.incarnation
                 rest.setdefault(incarnation, (leader, []))[1].append(fetched)

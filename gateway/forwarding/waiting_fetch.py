@@ -92,7 +92,7 @@ class WaitingFetch:
             if self._is_complete():
                 self.future.set_result(self._answer())
             else:
-                self._ask_for_rest()
+                self._ask_for_rest(again=True)
         except Exception as error:  # a defect: nothing else would answer the fetch
             self.future.set_exception(error)
 
@@ -115,11 +115,14 @@ class WaitingFetch:
         left_ms = max(0, int((self._end_s - self._loop.time()) * 1000))
         return left_ms if self._min_bytes > 1 else min(left_ms, ASKED_WAIT_MS)
 
-    def _ask_for_rest(self) -> None:
+    def _ask_for_rest(self, *, again: bool = False) -> None:
         rest: dict[Member | None, list[Part]] = {}
+        is_over = again and self._is_over  # it would be asked as fast as it answers, while another leader is slow
         for part in self._parts:
             key = part.fetched.key
             if key not in self._fetches.asked and key not in self._fetches.answered:
+                if is_over and self._is_known(part):
+                    continue
                 rest.setdefault(part.leader, []).append(part)
         left_ms = self._left_ms()
         for leader, parts in rest.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from gateway.forwarding.waiting_fetch import ASKED_WAIT_MS
 from tests.unit.gateway.forwarding import test_forwarded_fetch
 from tests.unit.gateway.forwarding.test_forwarded_fetch import Client, rows
@@ -44,4 +46,36 @@ async def test_what_a_waiting_fetch_knows_is_not_forgotten() -> None:
     client.remembered.keeps(client.fetches._asked._forget_for_others, 2)
     client.remembered.keeps(lambda: None, 99)
     assert len(client.fetches._asked.known) == 2 and not fetched.done()
+    client.fetches.forget()
+
+
+async def test_what_was_forgotten_for_others_does_not_make_a_fetch_wait() -> None:
+    """One leader was asked by the fetch before, and still waits for records."""
+    client = Client()
+    await client.know({1: 0, 2: 0})
+    fetched = client.fetch({1: 0, 2: 0})
+    asked = await client.next_asked(2)
+    quick, waiting = (next(each for each in asked.values() if number in each.offsets) for number in (1, 2))
+    quick.say({1: b"records"})
+    await rows(fetched)
+    client.remembered.keeps(lambda: None, 100)
+    fetched = client.fetch({1: 1, 2: 0})
+    for each in (await client.next_asked(1)).values():
+        each.say({1: b"more"})
+    assert (await rows(fetched))[1][2] == b"more"
+    waiting.say({})
+    client.fetches.forget()
+
+
+async def test_when_the_time_is_over_a_leader_is_not_asked_again_while_another_one_is_slow() -> None:
+    """It would be asked without end, as fast as it answers."""
+    client = Client()
+    fetched = client.fetch({1: 0, 2: 0}, max_wait_ms=0)
+    asked = await client.next_asked(2)
+    quick, slow = (next(each for each in asked.values() if number in each.offsets) for number in (1, 2))
+    quick.say({})
+    await asyncio.sleep(0.05)
+    assert client.asked.empty() and not fetched.done()
+    slow.say({})
+    assert set(await rows(fetched)) == {1, 2}
     client.fetches.forget()
