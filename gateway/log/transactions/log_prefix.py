@@ -27,6 +27,11 @@ second. They are looked up again when needed."""
 
 
 class LogPrefix:
+    __slots__ = (
+        "_cleaned", "_drop_cached", "_has_copies", "_knows_trimmed", "_looked_for_checkpoint", "_on_taken",
+        "_resources", "_topic", "_trimmed_to", "checkpoints", "past", "position", "seen", "state",
+    )  # fmt: skip
+
     def __init__(
         self,
         pulsar_topic: str,
