@@ -14,6 +14,11 @@ NOTED_EVERY = 10_000
 
 
 class Flag:
+    __slots__ = (
+        "_last_before", "_none_up_to", "_noting", "_on_found", "_passed", "_resources", "_topic", "_writing", "notes",
+        "position",
+    )  # fmt: skip
+
     def __init__(
         self, resources: Resources, topic: str, last_before: Callable[[], Position], on_found: Callable[[], None]
     ) -> None:

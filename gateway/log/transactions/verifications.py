@@ -23,6 +23,8 @@ class Verification:
 
 
 class Verifications:
+    __slots__ = ("_asked", "_epochs", "_suspected")
+
     def __init__(self) -> None:
         self._epochs: dict[int, int] = {}
         """The epochs of the verified producers."""
