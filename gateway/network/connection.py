@@ -167,8 +167,9 @@ class KafkaConnection(Carried):
     # Reading
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        buffer, pipeline = self._receiver.get_buffer(), self._pipeline
-        if self.has_to_log_in or pipeline.memory.budget.is_short or pipeline.is_blocked:
+        buffer, budget = self._receiver.get_buffer(), self._pipeline.memory.budget
+        waits_for_memory = budget.is_short and not budget.is_first(self)
+        if self.has_to_log_in or waits_for_memory or self._pipeline.is_blocked:
             return buffer[:SHORT_READ_BYTES]
         return buffer
 

@@ -88,6 +88,10 @@ class RequestBudget:
         whole = self._whole
         return self._held.value >= self._budget_bytes or (whole is not None and whole.exhausted)
 
+    def is_first(self, connection: Reading) -> bool:
+        """The connection is read although memory is short, and has a limited time for the rest of its request."""
+        return self._first is connection or (self._whole is not None and self._whole.is_first(connection))
+
     def may_read(self, connection: Reading) -> bool:
         """False: the connection's `regulate_reading` is called when there is room."""
         is_known = self._waiting or self._first is connection

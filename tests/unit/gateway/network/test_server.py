@@ -15,7 +15,7 @@ from gateway.config.gateway_config import Config
 from gateway.config.limits import MIB, Limits
 from gateway.config.listeners import LOOPBACK
 from gateway.dispatch import Dispatcher
-from gateway.network.connection import READ_BUFFER_BYTES, KafkaConnection, Owner
+from gateway.network.connection import READ_BUFFER_BYTES, SHORT_READ_BYTES, KafkaConnection, Owner
 from gateway.network.server import KafkaServer
 from gateway.network.turns import Turns
 from gateway.observability.metrics import Metrics
@@ -142,6 +142,23 @@ async def test_who_works_on_a_request_leaves_reading_to_others() -> None:
     other.feed(b"")
     assert "4" in dispatcher.begun and server.requests._first is None
     for client in (busy, other, hog):
+        client.lose()
+
+
+async def test_the_one_that_is_read_while_memory_is_short_is_read_fast() -> None:
+    """In small reads, a large request would not be whole in its time."""
+    server, _ = server_of(requests_budget_bytes=MIB, max_request_bytes=MIB, max_message_bytes=1024)
+    clients = [Client(server) for _ in range(4)]
+    for client in clients:
+        client.feed(frame("n1", 500_000), most=100_000)
+    sizes = {client: len(client.connection.get_buffer(-1)) for client in clients}
+    assert min(sizes.values()) > SHORT_READ_BYTES, "there is memory"
+    server.requests.received(MIB)
+    sizes = {client: len(client.connection.get_buffer(-1)) for client in clients}
+    fast = [client.connection for client in clients if sizes[client] > SHORT_READ_BYTES]
+    assert fast == [server.requests._first]
+    server.requests.released(MIB)
+    for client in clients:
         client.lose()
 
 
