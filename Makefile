@@ -45,7 +45,7 @@ unit: .venv/test.stamp  ## Types, and the tests that need no servers: seconds to
 	$(BIN)/mypy
 	$(BIN)/pytest tests/unit
 
-faults: servers  ## Tests that kill, suspend and cut off servers, or wait for Pulsar: minutes, most of them waiting
+faults: servers  ## Tests that kill, suspend and cut off servers, kill whole applications, or wait for Pulsar: minutes, most of them waiting
 	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25 tests/faults
 
 bench: packages .venv/test.stamp  ## The gateway, Pulsar and Kafka side by side: docs/reports/bench.md
@@ -67,7 +67,7 @@ soak: packages .venv/test.stamp  ## Two hours of mixed load with restarts: docs/
 transactions: packages .venv/test.stamp  ## Long trials of transactions: copies of 100,000 records, ten faults of each kind
 	$(BIN)/python -m deploy.local.jars pulsar kafka
 	COPIER_RECORDS=100000 STREAMS_LINES=20000 TRANSACTION_ROUNDS=10 $(BIN)/pytest tests/faults/test_transactions.py \
-	  tests/integration/transactions/test_transactional_copier.py tests/integration/clients/test_streams.py
+	  tests/faults/test_transactional_copier.py tests/faults/test_streams.py
 
 spark: packages $(SPARK_VERSIONS:%=.venv-spark/%/stamp)  ## PySpark jobs on Kafka and on the gateway, the rows compared: docs/reports/spark.md
 	@failed=; for version in $(SPARK_VERSIONS); do \
