@@ -12,7 +12,7 @@ from gateway.observability.metrics import Metrics
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.login.login_scene import Scene
 from tests.unit.gateway.network.connection_harness import Conversation, frame
-from tests.unit.gateway.network.test_server import Client, server_of
+from tests.unit.gateway.network.server_harness import Client, server_of
 
 HALF_FRAME = (400 * 1024).to_bytes(4, "big") + bytes(100 * 1024)
 

@@ -1,90 +1,23 @@
-"""What all connections share: the memory of unread responses, and of requests."""
+"""What all connections share: the memory of requests, and of answers that are not read."""
 
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.gateway_config import Config
-from gateway.config.limits import MIB, Limits
+from gateway.config.limits import MIB
 from gateway.config.listeners import LOOPBACK
-from gateway.dispatch import Dispatcher
-from gateway.network.connection import READ_BUFFER_BYTES, SHORT_READ_BYTES, KafkaConnection, Owner
-from gateway.network.server import KafkaServer
-from gateway.network.turns import Turns
-from gateway.observability.metrics import Metrics
+from gateway.network.connection import READ_BUFFER_BYTES, SHORT_READ_BYTES, KafkaConnection
 from tests.unit.event_loop import let_callbacks_run
-from tests.unit.gateway.network.connection_harness import LISTENER, FakeDispatcher, FakeTransport, frame
+from tests.unit.gateway.network.connection_harness import frame
+from tests.unit.gateway.network.server_harness import Client, server_of
 
 PROXY_LINE = b"PROXY TCP4 192.0.2.7 10.0.0.1 51000 9092\r\n"
-
-
-def server_of(**limits: int) -> tuple[KafkaServer, FakeDispatcher]:
-    dispatcher = FakeDispatcher()
-    config = SimpleNamespace(limits=Limits(**limits), kafka=None, fleet=SimpleNamespace(forwarding=None))
-    server = KafkaServer(cast(Config, config), cast(Dispatcher, dispatcher), Metrics())
-    server.turns = Turns(by_cluster=False, now_s=lambda: 0.0)  # no request takes time, however busy the machine is
-    return server, dispatcher
-
-
-class Client:
-    """A connection, and its client's end."""
-
-    def __init__(self, server: KafkaServer, **options: Any) -> None:
-        self.connection = KafkaConnection(cast(Owner, server), LISTENER, **options)
-        self.transport = FakeTransport()
-        self.connection.connection_made(self.transport)
-        self.left = b""
-        self.lost = self.paused = False
-
-    def feed(self, data: bytes, most: int = 1 << 30) -> None:
-        """As far as the connection reads."""
-        self.left += data
-        while self.left and most > 0 and self.transport.reading and not self.transport.closing and not self.lost:
-            most -= self.read(most)
-
-    def read(self, most: int) -> int:
-        buffer = self.connection.get_buffer(-1)
-        size = min(len(buffer), len(self.left), most)
-        buffer[:size] = self.left[:size]
-        self.left = self.left[size:]
-        self.connection.buffer_updated(size)
-        return size
-
-    def lose(self) -> None:
-        if not self.lost:
-            self.lost = True
-            self.connection.connection_lost(None)
-
-
-async def test_answers_that_are_held_elsewhere_close_nobody() -> None:
-    """Forwarded fetches count as unread too, and have no connection of their own."""
-    server, dispatcher = server_of(unread_budget_bytes=20 * MIB)
-    client, unread = Client(server), dispatcher.own.cluster.unread
-    unread.size_bytes += 30 * MIB
-    client.connection.pause_writing()
-    client.connection.resume_writing()
-    client.lose()
-    await let_callbacks_run()
-    assert unread.size_bytes == 30 * MIB
-    assert not client.transport.aborted
-
-
-async def test_those_that_have_stood_longest_go_first() -> None:
-    server, dispatcher = server_of(unread_budget_bytes=20 * MIB)
-    first, second = Client(server), Client(server)
-    server.unread_changed(first.connection, 8 * MIB)
-    server.unread_changed(second.connection, 8 * MIB)
-    server.unread_changed(first.connection, 13 * MIB)  # it still gets responses, but is the oldest
-    await let_callbacks_run()
-    assert first.transport.aborted and not second.transport.aborted
-    assert dispatcher.own.cluster.unread.size_bytes == 8 * MIB
 
 
 async def test_a_proxy_header_is_no_request() -> None:
@@ -332,70 +265,3 @@ async def test_who_is_told_that_memory_is_exhausted_is_told_in_slices(monkeypatc
         assert sum(client.transport.reading for client in clients) == reading
     for client in clients:
         client.lose()
-
-
-async def test_who_is_given_up_does_not_count_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sweep may come to it before it is closed."""
-    server, dispatcher = server_of(unread_budget_bytes=20 * MIB)
-    unread, clients = dispatcher.own.cluster.unread, [Client(server) for _ in range(3)]
-    for client in clients:
-        client.connection.last_activity -= 100
-        monkeypatch.setattr(client.transport, "get_write_buffer_size", lambda: 10_000_000)
-        monkeypatch.setattr(client.transport, "abort", client.lose)
-    for client in (*clients, *clients):
-        server._count_silent(client.connection, asyncio.get_running_loop().time())
-    await let_callbacks_run()
-    assert [client.lost for client in clients] == [True, False, False] and unread.size_bytes == 20_000_000
-    for client in clients:
-        client.lose()
-    assert unread.size_bytes == 0 and not server._given_up
-
-
-async def test_small_answers_that_are_not_read_count_when_their_clients_send_nothing_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each is too small for its connection to be told that it must not write."""
-    monkeypatch.setattr("gateway.network.server.SWEEP_S", 0.001)
-    server, dispatcher = server_of(unread_budget_bytes=20 * MIB)
-    unread, clients = dispatcher.own.cluster.unread, [Client(server) for _ in range(101)]
-    busy = clients.pop()
-    for client in (*clients, busy):
-        client.connection.last_activity -= 100
-        monkeypatch.setattr(client.transport, "get_write_buffer_size", lambda: 250_000)
-        monkeypatch.setattr(client.transport, "abort", client.lose)
-    sweeping = asyncio.create_task(server._sweep())
-    async with asyncio.timeout(10):
-        while not any(client.lost for client in clients):
-            busy.connection.last_activity = asyncio.get_running_loop().time()
-            await asyncio.sleep(0.001)
-    await asyncio.sleep(0.05)
-    assert 0 < unread.size_bytes <= 20 * MIB
-    assert sum(client.lost for client in clients) < 50 and not busy.lost
-    for client in (*clients, busy):
-        monkeypatch.setattr(client.transport, "get_write_buffer_size", lambda: 0)
-    async with asyncio.timeout(10):
-        while unread.size_bytes:
-            await asyncio.sleep(0.001)
-    sweeping.cancel()
-    for client in (*clients, busy):
-        client.lose()
-
-
-async def test_who_has_read_all_by_now_is_not_closed_for_what_was_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few answers of a client that sends nothing more are counted now and then only."""
-    server, dispatcher = server_of(unread_budget_bytes=20 * MIB)
-    unread, clients = dispatcher.own.cluster.unread, [Client(server) for _ in range(3)]
-    for client in clients:
-        client.connection.last_activity -= 100
-        monkeypatch.setattr(client.transport, "get_write_buffer_size", lambda: 10_000_000)
-        monkeypatch.setattr(client.transport, "abort", client.lose)
-    first, second, third = clients
-    for client in (first, second):
-        server._count_silent(client.connection, asyncio.get_running_loop().time())
-    monkeypatch.setattr(first.transport, "get_write_buffer_size", lambda: 0)
-    server._count_silent(third.connection, asyncio.get_running_loop().time())
-    await let_callbacks_run()
-    assert not any(client.lost for client in clients) and unread.size_bytes == 20_000_000
-    for client in clients:
-        client.lose()
-    assert unread.size_bytes == 0

@@ -12,7 +12,7 @@ from gateway.network.server import WATCH_S
 from protocol.framing import Part
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.network.connection_harness import frame
-from tests.unit.gateway.network.test_server import Client, server_of
+from tests.unit.gateway.network.server_harness import Client, server_of
 
 KB = 1024
 BUDGET = MIB

@@ -16,7 +16,7 @@ from gateway.network.request_budget import RECEIVE_S
 from gateway.network.socket_state import has_ended, sends_nothing
 from gateway.transport.carried import UNDECRYPTED_BYTES
 from tests.unit.gateway.network.connection_harness import Conversation, FakeTransport, frame
-from tests.unit.gateway.network.test_server import Client, server_of
+from tests.unit.gateway.network.server_harness import Client, server_of
 
 WAIT_S = 10
 

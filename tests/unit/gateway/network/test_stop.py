@@ -10,7 +10,7 @@ import pytest
 from gateway.network.connection import KafkaConnection
 from tests.unit.event_loop import let_callbacks_run
 from tests.unit.gateway.network.connection_harness import frame
-from tests.unit.gateway.network.test_server import Client, server_of
+from tests.unit.gateway.network.server_harness import Client, server_of
 
 LONG_MS = 60_000
 
