@@ -37,7 +37,7 @@ SWEEP_S = 10.0
 WATCH_S = 1.0
 """While memory is short, requests that are being received are looked at so often."""
 REGULATED_AT_ONCE = 100
-"""Connections that are told in one turn of the event loop that they must not read: each takes microseconds."""
+"""Connections that are paused in one turn of the event loop: each takes microseconds."""
 BACKLOG = 4_096
 CODEC_THREADS = 2
 """The threads share one interpreter: more threads would not be faster."""
